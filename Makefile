@@ -1,0 +1,59 @@
+# Every target makes the environment it needs. PYTHON picks the interpreter (>= 3.11).
+PYTHON ?= python3
+VENV   ?= .venv
+DESIGN ?= smartssd_ku15p
+OUT    ?= out
+BIN    := $(VENV)/bin
+
+export AMARANTH_USE_YOSYS := builtin
+export PYTHONHASHSEED := 0
+
+.PHONY: setup demo test test-slow lint rtl sim synth waves bench docs clean
+.DEFAULT_GOAL := setup
+
+setup: $(VENV)/.base
+
+$(VENV)/.base: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nearkv needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.%: pyproject.toml $(VENV)/.base
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$*]'
+	touch $@
+
+demo: $(VENV)/.base        ## hot/cold tiers over a real model's keys, on the fast model and on compiled RTL
+	rm -rf $(OUT)/demo
+	$(BIN)/nearkv run configs/demo.yaml --compare tlm,rtl --output $(OUT)/demo
+
+test: $(VENV)/.test        ## everything but the slow tests
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-slow: $(VENV)/.slow   ## tests that need torch and transformers
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.lint $(VENV)/.test
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+rtl: $(VENV)/.base         ## Verilog of DESIGN, test vectors and a plain Verilog testbench
+	rm -rf $(OUT)/rtl/$(DESIGN)
+	$(BIN)/nearkv rtl --design $(DESIGN) -o $(OUT)/rtl/$(DESIGN)
+
+sim: $(VENV)/.test         ## the cocotb benches, on Verilator and on Icarus where it is installed
+	$(BIN)/python -m pytest -n 2 tests/sim tests/rtl
+
+synth: $(VENV)/.synth      ## LUT, FF, DSP and BRAM of every named design
+	$(BIN)/nearkv synth --output $(OUT)/synth
+
+waves: $(VENV)/.base       ## one bench with a waveform file
+	$(BIN)/nearkv waves --output $(OUT)/waves
+
+bench: $(VENV)/.test       ## speeds, as ratios measured in one run
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.synth       ## the generated tables in docs/
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(OUT) build .pytest_cache .mypy_cache .ruff_cache

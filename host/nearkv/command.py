@@ -1,0 +1,28 @@
+"""What a sub-command of `nearkv` is: packages contribute theirs through the entry points `nearkv.commands`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+
+@dataclass(frozen=True)
+class Command:
+    """One sub-command.
+
+    `configure` adds arguments to the command's own parser; `run` does the work and returns the exit code
+    (0 success, 1 a check that failed). Bad input is a ValueError or OSError, which `nearkv.cli` turns into
+    one line on stderr and exit code 2.
+    """
+
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def load_commands() -> dict[str, Command]:
+    """Every installed command by name, in alphabetical order."""
+    found = {point.name: point for point in entry_points(group="nearkv.commands")}
+    return {name: found[name].load() for name in sorted(found)}
