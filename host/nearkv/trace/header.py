@@ -151,7 +151,12 @@ class TraceHeader:
         )
 
 
-_NESTED_KEYS = {"format", "version", "dtype", "rope", "command", "sha256", *_NESTED_KEYS}
+_NESTED_KEYS = {
+    "model": {item.name for item in fields(ModelSource)},
+    "text": {item.name for item in fields(TextSource)},
+    "query_positions": {"first", "count"},
+}
+_KEYS = {"format", "version", "dtype", "rope", "command", "sha256", *_NESTED_KEYS}
 _KEYS |= {"layers", "kv_heads", "query_group", "head_dim", "context_tokens"}
 
 
