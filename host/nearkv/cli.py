@@ -18,9 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands = load_commands()
     for name, command in commands.items():
-        sub = subparsers.add_parser(
-            name, help=command.help, description=command.help, allow_abbrev=False
-        )
+        sub = subparsers.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
         command.configure(sub)
     args = parser.parse_args(argv)
     try:

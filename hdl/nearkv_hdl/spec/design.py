@@ -1,0 +1,196 @@
+"""`DesignConfig`: one frozen description of a build, and everything that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from nearkv_hdl.spec.formats import BIAS, CODE, SCORE, SHIFT, Format, folded_query
+from nearkv_hdl.spec.layout import BLOCK_TOKENS, HEAD_DIMS, MAX_QUERY_GROUP, KeyBlockLayout, KeyFormat
+
+
+class Family(Enum):
+    """FPGA family a design is synthesised for, by the name Yosys knows it under."""
+
+    ULTRASCALE_PLUS = "xcup"
+    ECP5 = "ecp5"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A part and what it holds. Counts: vendor product tables (DS890, DS965, FPGA-DS-02012)."""
+
+    part: str
+    family: Family
+    luts: int
+    flip_flops: int
+    dsps: int
+    brams: int  # RAMB36 on UltraScale+, 18 Kbit DP16KD on ECP5
+    urams: int = 0
+
+
+def _power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+@dataclass(frozen=True)
+class DesignConfig:
+    """Parameters of a scorer build.
+
+    Args:
+        name: what the command line calls it.
+        device: the part it is synthesised for.
+        bus_bytes: width of the key stream, a power of two from 4 to 128.
+        lanes: 8-bit multipliers per query head, a power of two from 4; at most 2·bus_bytes (an INT4
+            beat carries two codes per byte) and at most the smallest head_dim.
+        query_group: query heads that share one key stream, 1 to 8.
+        head_dims: head dimensions a job may ask for, a subset of 64, 128, 256 in ascending order.
+        query_bits: width of a folded query code, 8, 10 or 12.
+        clock_hz: clock the cycle counts are turned into time with.
+        block_tokens: tokens of a key block, 128 in layout version 1; smaller in tests.
+
+    Raises ValueError that quotes the value and says what is allowed.
+
+    """
+
+    name: str
+    device: Device
+    bus_bytes: int
+    lanes: int
+    query_group: int
+    head_dims: tuple[int, ...]
+    clock_hz: int
+    query_bits: int = 8
+    block_tokens: int = BLOCK_TOKENS
+
+    def __post_init__(self) -> None:
+        if not (_power_of_two(self.bus_bytes) and 4 <= self.bus_bytes <= 128):
+            raise ValueError(f"bus_bytes is {self.bus_bytes}; allowed: a power of two from 4 to 128")
+        if not (_power_of_two(self.lanes) and self.lanes >= 4):
+            raise ValueError(f"lanes is {self.lanes}; allowed: a power of two from 4")
+        if self.lanes > 2 * self.bus_bytes:
+            raise ValueError(
+                f"lanes is {self.lanes} with bus_bytes {self.bus_bytes}; allowed: at most"
+                f" {2 * self.bus_bytes}, the codes that an INT4 beat carries"
+            )
+        if not 1 <= self.query_group <= MAX_QUERY_GROUP:
+            raise ValueError(f"query_group is {self.query_group}; allowed: 1 to {MAX_QUERY_GROUP}")
+        if not self.head_dims or list(self.head_dims) != sorted(set(self.head_dims) & set(HEAD_DIMS)):
+            raise ValueError(
+                f"head_dims is {self.head_dims}; allowed: some of"
+                f" {', '.join(map(str, HEAD_DIMS))} in ascending order"
+            )
+        if self.lanes > self.head_dims[0]:
+            raise ValueError(
+                f"lanes is {self.lanes} with head_dim {self.head_dims[0]}; allowed: at most head_dim,"
+                " since a lane beat holds channels of one token"
+            )
+        if self.clock_hz <= 0:
+            raise ValueError(f"clock_hz is {self.clock_hz}; allowed: above 0")
+        folded_query(self.query_bits)
+        for head_dim in self.head_dims:
+            layout = KeyBlockLayout(head_dim, self.block_tokens)
+            if layout.plane_bytes < 4 * self.bus_bytes:
+                raise ValueError(
+                    f"block_tokens is {self.block_tokens}; allowed: at least"
+                    f" {8 * self.bus_bytes // head_dim} for head_dim {head_dim} and bus_bytes"
+                    f" {self.bus_bytes}, so that a plane has four beats"
+                )
+
+    def check_head_dim(self, head_dim: int) -> None:
+        """Raise ValueError unless this design scores keys of that head dimension."""
+        if head_dim not in self.head_dims:
+            raise ValueError(
+                f"head_dim is {head_dim}; design {self.name} allows: {', '.join(map(str, self.head_dims))}"
+            )
+
+    def layout(self, head_dim: int) -> KeyBlockLayout:
+        """Key block layout for one of the design's head dimensions."""
+        self.check_head_dim(head_dim)
+        return KeyBlockLayout(head_dim, self.block_tokens)
+
+    # Formats along the data path.
+
+    @property
+    def query_code(self) -> Format:
+        """One folded query code."""
+        return folded_query(self.query_bits)
+
+    @property
+    def product(self) -> Format:
+        """Code times query code."""
+        return CODE.product(self.query_code)
+
+    @property
+    def lane_sum(self) -> Format:
+        """Sum over the lanes of one beat."""
+        return self.product.sum_of(self.lanes)
+
+    @property
+    def dot(self) -> Format:
+        """Sum over all channels of a token at the largest head_dim."""
+        return self.product.sum_of(self.head_dims[-1])
+
+    # Beats.
+
+    @property
+    def lane_beats_per_plane_beat(self) -> int:
+        """Lane beats that one beat of a plane (2·bus_bytes nibbles) feeds."""
+        return 2 * self.bus_bytes // self.lanes
+
+    def lane_beats_per_token(self, head_dim: int) -> int:
+        """Lane beats of one token: its scores leave at this interval."""
+        self.check_head_dim(head_dim)
+        return head_dim // self.lanes
+
+    def lane_beats_per_block(self, head_dim: int) -> int:
+        """Cycles for which the lanes work on one block."""
+        return self.block_tokens * self.lane_beats_per_token(head_dim)
+
+    def plane_beats(self, head_dim: int) -> int:
+        """Bus beats of one nibble plane."""
+        return self.layout(head_dim).plane_bytes // self.bus_bytes
+
+    def bus_beats(self, head_dim: int, key_format: KeyFormat) -> int:
+        """Bus beats of one block as streamed."""
+        return self.plane_beats(head_dim) * (2 if key_format is KeyFormat.INT8 else 1)
+
+    def query_beats(self, head_dim: int) -> int:
+        """Beats of a block's folded queries on the query port (`lanes` codes a beat, head by head)."""
+        return self.query_group * self.lane_beats_per_token(head_dim)
+
+    @property
+    def macs(self) -> int:
+        """Multipliers of the scorer."""
+        return self.lanes * self.query_group
+
+    # On-chip memories.
+
+    @property
+    def plane_rows(self) -> int:
+        """Rows (bus beats) of one high-plane buffer; there are two."""
+        return self.plane_beats(self.head_dims[-1])
+
+    @property
+    def low_queue_rows(self) -> int:
+        """Rows of the low-plane queue: half a plane, plus what arrives while the first row is on its way.
+
+        The queue fills with 1 row per cycle and empties with 1 / lane_beats_per_plane_beat; the margin
+        covers the cycles between a row's arrival and the first lane beat on it.
+        """
+        return self.plane_rows // 2 + LOW_QUEUE_MARGIN_ROWS
+
+    def query_row_bits(self) -> int:
+        """Width of one query row: `lanes` codes."""
+        return self.lanes * self.query_bits
+
+    def command_bits(self) -> int:
+        """Per-head constants of one block command."""
+        return self.query_group * (SHIFT.width + BIAS.width)
+
+    def score_bits(self) -> int:
+        """Scores of one token."""
+        return self.query_group * SCORE.width
+
+
+LOW_QUEUE_MARGIN_ROWS = 8

@@ -1,0 +1,200 @@
+"""Query preparation and folding: FP16 queries become integer codes, shifts and biases per key block.
+
+score[t] = bias + (Σ_i q'[i]·code[t, i] << e) is the base-2 logit q·k·log2(e)/√d with L fraction bits. All
+steps after `prepare_query` are exact integer arithmetic with stated rounding, so that hardware can fold, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearkv.codec.key_block import Float16, KeyBlocks, check_fp16_rows
+from nearkv_hdl.spec.formats import CODE, QUERY_MANTISSA, SCORE, SHIFT, Format
+from nearkv_hdl.spec.layout import MAX_QUERY_GROUP, KeyFormat, check_head_dim
+
+Int64 = NDArray[np.int64]
+
+LOG2_E = 1.4426950408889634  # log2(e), the nearest float64
+FP16_FRACTION_BITS = 24  # every finite FP16 number is an integer multiple of 2^-24
+BIAS_GUARD_BITS = 8  # each product of the bias is rounded at 2^-8 of a score's last bit
+MAX_SCORE_FRACTION_BITS = 24
+MIN_SCORE_FRACTION_BITS = -24
+# A score's rounding: 256 channels · ½ step of q' · |code| ≤ 128 · 2^7, plus the bias, is below this.
+_ROUNDING_MARGIN = 1 << 23
+_BOUND_DROPPED_BITS = 14  # keeps the bound below within 2^53, where float64 sums of integers are exact
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """Queries times log2(e)/√head_dim as block floating point.
+
+    Attributes:
+        mantissa: int64 [heads, head_dim] within the QUERY_MANTISSA format.
+        fraction_bits: int64 [heads]; value = mantissa · 2^-fraction_bits.
+
+    """
+
+    mantissa: Int64
+    fraction_bits: Int64
+
+
+@dataclass(frozen=True)
+class FoldedQuery:
+    """One set of codes, shift and bias per key block and query head.
+
+    Attributes:
+        codes: int16 [blocks, heads, head_dim], |q'| ≤ 2^(query_bits−1) − 1.
+        shift: int64 [blocks, heads], e in 0…7.
+        bias: int64 [blocks, heads], fits 32 bits.
+        score_fraction_bits: int64 [heads], L of the query: a score's value is score · 2^-L.
+        key_format: what the blocks are streamed as.
+
+    """
+
+    codes: NDArray[np.int16]
+    shift: Int64
+    bias: Int64
+    score_fraction_bits: Int64
+    key_format: tuple[KeyFormat, ...]
+
+
+def prepare_query(query: Float16) -> PreparedQuery:
+    """Scale queries by log2(e)/√d and round them half up to 16-bit mantissas under one exponent per head.
+
+    Args:
+        query: float16 [heads, head_dim], 1 to 8 heads.
+
+    Raises:
+        ValueError: another dtype or shape, a NaN or infinity.
+
+    """
+    check_fp16_rows(query, "query")
+    heads, head_dim = query.shape
+    check_head_dim(head_dim)
+    if not 1 <= heads <= MAX_QUERY_GROUP:
+        raise ValueError(f"query has {heads} heads; allowed: 1 to {MAX_QUERY_GROUP}")
+    scaled = query.astype(np.float64) * (LOG2_E / math.sqrt(head_dim))
+    largest = np.abs(scaled).max(axis=1)
+    _, exponent = np.frexp(largest)
+    # 2^(exponent−1) ≤ largest < 2^exponent, so `width−1` magnitude bits just fit, or overflow by rounding.
+    fraction_bits = np.where(largest > 0, QUERY_MANTISSA.width - 1 - exponent, 0).astype(np.int64)
+    mantissa = _round_half_up(scaled, fraction_bits)
+    fraction_bits -= np.abs(mantissa).max(axis=1) > QUERY_MANTISSA.max
+    return PreparedQuery(_round_half_up(scaled, fraction_bits), fraction_bits)
+
+
+def _round_half_up(values: NDArray[np.float64], fraction_bits: Int64) -> Int64:
+    return np.floor(np.ldexp(values, fraction_bits[:, None].astype(np.int32)) + 0.5).astype(np.int64)
+
+
+def _fixed_point(values: Float16) -> Int64:
+    """FP16 numbers as integer multiples of 2^-24 (at most 2^40)."""
+    return np.ldexp(values.astype(np.float64), FP16_FRACTION_BITS).astype(np.int64)
+
+
+def rhu(x: Int64, k: Int64) -> Int64:
+    """Elementwise round half up by 2^k; left shift for k < 0; 0 for k > 62 (|x| below 2^61)."""
+    right = np.clip(k, 0, 62)
+    half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
+    return ((x + half) >> right) << np.clip(-k, 0, 62)
+
+
+def fold_query(
+    query: PreparedQuery,
+    blocks: KeyBlocks,
+    key_format: KeyFormat | tuple[KeyFormat, ...],
+    query_format: Format,
+    score_fraction_bits: Int64 | None = None,
+) -> FoldedQuery:
+    """Fold prepared queries into every key block's scales.
+
+    Args:
+        query: prepared queries of the heads that share the blocks' key stream.
+        blocks: quantised key blocks of that kv head.
+        key_format: one format for all blocks, or one per block.
+        query_format: format of a folded code (`DesignConfig.query_code`).
+        score_fraction_bits: L per head, int64 [heads]; by default the largest for which every block fits
+            e ≤ 7 and every score provably fits 32 bits.
+
+    e is the smallest shift for which no code of the block saturates.
+
+    Raises:
+        ValueError: head_dim of query and blocks differ, a wrong number of formats, an L that does not fit.
+
+    """
+    if query.mantissa.shape[1] != blocks.layout.head_dim:
+        raise ValueError(
+            f"query has head_dim {query.mantissa.shape[1]}; the blocks have {blocks.layout.head_dim}"
+        )
+    formats = (key_format,) * len(blocks) if isinstance(key_format, KeyFormat) else tuple(key_format)
+    if len(formats) != len(blocks):
+        raise ValueError(f"key_format names {len(formats)} blocks; allowed: one format, or {len(blocks)}")
+    # [blocks, heads, head_dim]: folded queries before rounding, multiples of 2^-(24 + fraction_bits).
+    products = query.mantissa[None] * _fixed_point(blocks.scale)[:, None, :]
+    extremes = products.min(axis=2), products.max(axis=2)
+    if score_fraction_bits is None:
+        score_fraction_bits = _largest_fraction_bits(query, blocks, extremes, query_format)
+    # Right shift that turns a product into a code at e = 0.
+    unit = FP16_FRACTION_BITS + query.fraction_bits - score_fraction_bits
+    shift = _smallest_shift(extremes, unit, query_format)
+    if (shift > SHIFT.max).any() or (_score_bound(query, blocks, unit) > _max_bound()).any():
+        raise ValueError(
+            f"score_fraction_bits is {score_fraction_bits.tolist()}; too large for these keys:"
+            f" allowed: at most {_largest_fraction_bits(query, blocks, extremes, query_format).tolist()}"
+        )
+    codes = rhu(products, (unit + shift)[:, :, None])
+    bias = _bias(query, blocks, unit)
+    half_steps = codes.sum(axis=2) << shift
+    is_int8 = np.array([f is KeyFormat.INT8 for f in formats])[:, None]
+    # INT8 adds half a step per code; INT4 the middle of the 16 codes that share a high nibble.
+    bias += np.where(is_int8, rhu(half_steps, np.int64(1)), half_steps * 8)
+    return FoldedQuery(codes.astype(np.int16), shift, bias, score_fraction_bits, formats)
+
+
+def _smallest_shift(extremes: tuple[Int64, Int64], unit: Int64, query_format: Format) -> Int64:
+    """Smallest e per [blocks, heads] for which the codes fit; SHIFT.max + 1 where none does."""
+    shift = np.full(extremes[0].shape, SHIFT.max + 1, np.int64)
+    for e in range(SHIFT.max, -1, -1):
+        fits = (rhu(extremes[0], unit + e) >= -query_format.max) & (
+            rhu(extremes[1], unit + e) <= query_format.max
+        )
+        shift[fits] = e
+    return shift
+
+
+def _score_bound(query: PreparedQuery, blocks: KeyBlocks, unit: Int64) -> NDArray[np.float64]:
+    """Bound of |q·k| in score units over any code, [blocks, heads], rounded up."""
+    reach = np.abs(_fixed_point(blocks.centre)) + (-CODE.min) * _fixed_point(blocks.scale)
+    coarse = ((reach + (1 << _BOUND_DROPPED_BITS) - 1) >> _BOUND_DROPPED_BITS).astype(np.float64)
+    sums = coarse @ np.abs(query.mantissa).astype(np.float64).T
+    return np.ldexp(sums, (_BOUND_DROPPED_BITS - unit).astype(np.int32))
+
+
+def _max_bound() -> int:
+    return SCORE.max - _ROUNDING_MARGIN
+
+
+def _largest_fraction_bits(
+    query: PreparedQuery, blocks: KeyBlocks, extremes: tuple[Int64, Int64], query_format: Format
+) -> Int64:
+    """Largest L per head for which every block fits e ≤ 7 and every score fits 32 bits."""
+    best = np.full(len(query.fraction_bits), MIN_SCORE_FRACTION_BITS, np.int64)
+    low, high = extremes[0].min(axis=0), extremes[1].max(axis=0)
+    for bits in range(MIN_SCORE_FRACTION_BITS, MAX_SCORE_FRACTION_BITS + 1):
+        unit = FP16_FRACTION_BITS + query.fraction_bits - bits
+        shift = _smallest_shift((low, high), unit, query_format)
+        best[shift <= SHIFT.max] = bits
+    bound = _score_bound(query, blocks, FP16_FRACTION_BITS + query.fraction_bits).max(axis=0)
+    _, exponent = np.frexp(_max_bound() / np.maximum(bound, np.ldexp(1.0, -MAX_SCORE_FRACTION_BITS)))
+    return np.minimum(best, exponent - 1)
+
+
+def _bias(query: PreparedQuery, blocks: KeyBlocks, unit: Int64) -> Int64:
+    """Σ q·centre in score units, each product rounded to BIAS_GUARD_BITS more bits, the sum once more."""
+    products = query.mantissa[None] * _fixed_point(blocks.centre)[:, None, :]
+    terms = rhu(products, (unit - BIAS_GUARD_BITS)[None, :, None])
+    return rhu(terms.sum(axis=2), np.int64(BIAS_GUARD_BITS))

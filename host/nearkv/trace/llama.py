@@ -1,0 +1,208 @@
+"""A llama-architecture decoder in numpy, float32, fed from a GGUF file one layer at a time.
+
+The whole text goes through layer 0, then through layer 1, and so on: only one layer's weights and one
+layer's keys and values are in memory, whatever the size of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32Array = NDArray[np.float32]
+# A weight by its GGUF name; the second argument picks rows.
+WeightLoader = Callable[[str, NDArray[np.int64] | None], Float32Array]
+
+LAYER_WEIGHTS = (
+    "attn_norm",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_norm",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+)
+# Tokens that attend at once: bounds the score matrix to heads · CHUNK · context floats.
+CHUNK = 256
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """Sizes and constants of the model, from GGUF metadata; refuses what this decoder does not compute."""
+
+    layers: int
+    query_heads: int
+    kv_heads: int
+    hidden: int
+    head_dim: int
+    rope_base: float
+    norm_epsilon: float
+    max_context_tokens: int
+
+    @property
+    def query_group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.query_heads // self.kv_heads
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> LlamaConfig:
+        """Read the configuration; ValueError names what is missing or not supported."""
+        architecture = metadata.get("general.architecture")
+        if architecture != "llama":
+            raise ValueError(f"architecture {architecture!r} is not supported; supported: 'llama'")
+        scaling = metadata.get("llama.rope.scaling.type", "none")
+        if scaling != "none":
+            raise ValueError(f"rotary embedding scaling {scaling!r} is not supported; supported: 'none'")
+
+        def required(name: str) -> Any:
+            if f"llama.{name}" not in metadata:
+                raise ValueError(f"the model has no llama.{name}")
+            return metadata[f"llama.{name}"]
+
+        hidden, query_heads = required("embedding_length"), required("attention.head_count")
+        config = cls(
+            layers=required("block_count"),
+            query_heads=query_heads,
+            kv_heads=metadata.get("llama.attention.head_count_kv", query_heads),
+            hidden=hidden,
+            head_dim=metadata.get("llama.attention.key_length", hidden // query_heads),
+            rope_base=float(metadata.get("llama.rope.freq_base", 10000.0)),
+            norm_epsilon=float(required("attention.layer_norm_rms_epsilon")),
+            max_context_tokens=required("context_length"),
+        )
+        if config.query_heads % config.kv_heads:
+            raise ValueError(
+                f"{config.query_heads} query heads do not share {config.kv_heads} KV heads evenly"
+            )
+        rotated = metadata.get("llama.rope.dimension_count", config.head_dim)
+        if rotated != config.head_dim or rotated % 2:
+            raise ValueError(
+                f"rotary dimensions {rotated} differ from head_dim {config.head_dim}, or are odd"
+            )
+        return config
+
+    def weight_names(self) -> set[str]:
+        """Every weight this decoder uses; a file with others computes something else."""
+        layers = {f"blk.{i}.{part}.weight" for i in range(self.layers) for part in LAYER_WEIGHTS}
+        return layers | {"token_embd.weight", "output_norm.weight", "output.weight"}
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """Queries, keys and values of one layer after the rotary embedding, float32, not scaled by 1/√head_dim.
+
+    `query` is [kv_heads, query_group, tokens, head_dim]; `key` and `value` are [kv_heads, tokens, head_dim].
+    """
+
+    layer: int
+    query: Float32Array
+    key: Float32Array
+    value: Float32Array
+
+
+def run_layers(
+    config: LlamaConfig, weight: WeightLoader, token_ids: NDArray[np.int64], last_layer: int
+) -> Iterator[tuple[LayerAttention, Float32Array]]:
+    """Run layers 0…last_layer over the tokens; yields each layer's attention inputs and the hidden state.
+
+    The hidden state, float32 [tokens, hidden], is updated in place: the one yielded is the layer's *input*,
+    except that after the last yield (generator exhausted) it holds the last layer's output. A consumer that
+    stops at the last yield saves that layer's attention and feed-forward.
+    """
+    hidden = weight("token_embd.weight", token_ids)
+    cosine, sine = _rotation(config, len(token_ids))
+    for layer in range(last_layer + 1):
+        w = {part: weight(f"blk.{layer}.{part}.weight", None) for part in LAYER_WEIGHTS}
+        normed = rms_norm(hidden, w["attn_norm"], config.norm_epsilon)
+        attention = LayerAttention(
+            layer,
+            _rotate(_project_heads(normed, w["attn_q"], config, config.query_heads), cosine, sine).reshape(
+                config.kv_heads, config.query_group, len(token_ids), config.head_dim
+            ),
+            _rotate(_project_heads(normed, w["attn_k"], config, config.kv_heads), cosine, sine),
+            (normed @ w["attn_v"].T).reshape(len(token_ids), config.kv_heads, -1).transpose(1, 0, 2),
+        )
+        yield attention, hidden
+        for start in range(0, len(token_ids), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(token_ids)))
+            hidden[rows] += _attend(attention, rows) @ w["attn_output"].T
+            normed = rms_norm(hidden[rows], w["ffn_norm"], config.norm_epsilon)
+            gate = normed @ w["ffn_gate"].T
+            gate /= 1 + np.exp(-gate)
+            hidden[rows] += (gate * (normed @ w["ffn_up"].T)) @ w["ffn_down"].T
+
+
+def perplexity(
+    config: LlamaConfig, weight: WeightLoader, hidden: Float32Array, token_ids: NDArray[np.int64], tied: bool
+) -> float:
+    """exp of the mean negative log-likelihood of tokens 1…n−1, each given all tokens before it.
+
+    `hidden` is the last layer's output, float32 [tokens, hidden]; `tied` says that the embedding is the
+    output matrix as well.
+    """
+    output = weight("token_embd.weight" if tied else "output.weight", None)
+    normed = rms_norm(hidden[:-1], weight("output_norm.weight", None), config.norm_epsilon)
+    total = 0.0
+    for start in range(0, len(normed), CHUNK):
+        targets = token_ids[start + 1 : start + 1 + CHUNK]
+        logits = normed[start : start + CHUNK] @ output.T
+        peak = logits.max(axis=1, keepdims=True)
+        log_sum = np.log(np.exp(logits - peak).sum(axis=1, dtype=np.float64)) + peak[:, 0]
+        total += float(np.sum(log_sum - logits[np.arange(len(targets)), targets]))
+    return math.exp(total / len(normed))
+
+
+def rms_norm(x: Float32Array, gain: Float32Array, epsilon: float) -> Float32Array:
+    """Root-mean-square normalisation of the last axis, float32."""
+    scale = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(epsilon))
+    return np.asarray(x * scale * gain, dtype=np.float32)
+
+
+def _rotation(config: LlamaConfig, tokens: int) -> tuple[Float32Array, Float32Array]:
+    half = np.arange(config.head_dim // 2)
+    # float64 up to here: a position of 8,191 times a frequency loses digits in float32.
+    angle = np.outer(np.arange(tokens), config.rope_base ** (-2.0 * half / config.head_dim))
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+
+
+def _project_heads(
+    normed: Float32Array, weight: Float32Array, config: LlamaConfig, heads: int
+) -> Float32Array:
+    """Project to [heads, tokens, head_dim], rows in the order of the original checkpoint.
+
+    GGUF stores the query and key rows of llama models with the two halves of each head interleaved;
+    undone here, keys equal those that other runtimes hold for the original checkpoint.
+    """
+    halves = weight.reshape(heads, config.head_dim // 2, 2, config.hidden).swapaxes(1, 2)
+    projected = normed @ halves.reshape(heads * config.head_dim, config.hidden).T
+    return projected.reshape(len(normed), heads, config.head_dim).transpose(1, 0, 2)
+
+
+def _rotate(x: Float32Array, cosine: Float32Array, sine: Float32Array) -> Float32Array:
+    first, second = np.split(x, 2, axis=-1)
+    return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+
+
+def _attend(attention: LayerAttention, rows: slice) -> Float32Array:
+    """Causal softmax attention of the tokens `rows`, as [len(rows), query_heads · head_dim]."""
+    kv_heads, group, _, head_dim = attention.query.shape
+    count = rows.stop - rows.start
+    # Positions inside the chunk see only the past; earlier keys are visible to all of it.
+    future = np.triu(np.full((count, count), -np.inf, dtype=np.float32), 1)
+    out = np.empty((count, kv_heads, group, head_dim), dtype=np.float32)
+    for head in range(kv_heads):
+        query = attention.query[head, :, rows] * np.float32(1 / math.sqrt(head_dim))
+        scores = query @ attention.key[head, : rows.stop].T
+        scores[:, :, rows] += future
+        scores -= scores.max(axis=-1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=-1, keepdims=True)
+        out[:, head] = (scores @ attention.value[head, : rows.stop]).transpose(1, 0, 2)
+    return out.reshape(count, kv_heads * group * head_dim)
