@@ -1,0 +1,1 @@
+"""Event models of the hardware that simulated transports run on."""

@@ -1,0 +1,210 @@
+"""One PCIe link between a root complex and one device, packet by packet, in integer picoseconds.
+
+Sources: PCI Express Base Specification 5.0 (framing, splitting rules, DLLP windows); Neugebauer et al.,
+"Understanding PCIe performance for end host networking" (pcie-bench), SIGCOMM 2018 (method).
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nearkv_sim.hardware.pcie_config import PRESETS, PcieLinkConfig, require_integer
+
+__all__ = ["PRESETS", "PcieLink", "PcieLinkConfig", "WireCounters"]
+
+TLP_FRAMING_BYTES = 8  # STP or STP token, sequence number, LCRC, END: the same sum in every generation
+HEADER_32_BIT_BYTES = 12  # three doublewords: requests below 4 GiB, and every completion
+HEADER_64_BIT_BYTES = 16  # four doublewords: mandatory at 4 GiB and above, forbidden below
+DLLP_BYTES = 8  # two framing symbols, four bytes, CRC16
+PAGE_BYTES = 4096  # no request may cross such a boundary (Base Spec 2.2.7)
+MSI_ADDRESS = 0xFEE0_0000  # start of the x86 interrupt window (Intel SDM volume 3, 11.11)
+MSI_BYTES = 4
+CPU_LINE_BYTES = 64  # widest load, store or write-combining flush of an x86 core
+
+
+@dataclass
+class WireCounters:
+    """What one direction has carried. `wire_bytes` is all of it: headers, framing, padding and DLLPs."""
+
+    tlps: int = 0
+    payload_bytes: int = 0
+    dllps: int = 0
+    wire_bytes: int = 0
+
+
+class _Wire:
+    """One direction: when it is free, and the Ack and UpdateFC it owes for TLPs of the other direction."""
+
+    def __init__(self) -> None:
+        self.free_ticks = 0
+        self.dllps_due_ticks = -1  # also the end of the reception window that they cover
+        self.dllps_pending = False
+        self.counters = WireCounters()
+
+    def send_dllps(self) -> None:
+        self.dllps_pending = False
+        self.counters.dllps += 2
+        self.counters.wire_bytes += 2 * DLLP_BYTES
+
+
+def _split(at: int, nbytes: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut a transfer into (address, bytes) of at most `limit_bytes` of whole doublewords within one page."""
+    end = at + nbytes
+    while at < end:
+        stop = min(end, (at & ~3) + limit_bytes, (at | PAGE_BYTES - 1) + 1)
+        yield at, stop - at
+        at = stop
+
+
+def _split_completion(at: int, nbytes: int, limit_bytes: int, boundary: int) -> Iterator[tuple[int, int]]:
+    """Cut one read into completions as long as allowed; all but the last end on a completion boundary."""
+    end = at + nbytes
+    while at < end:
+        stop = min(end, (at + limit_bytes) // boundary * boundary)
+        yield at, stop - at
+        at = stop
+
+
+def _overhead_bytes(address: int) -> int:
+    return TLP_FRAMING_BYTES + (HEADER_32_BIT_BYTES if address < 1 << 32 else HEADER_64_BIT_BYTES)
+
+
+def _padded_bytes(address: int, nbytes: int) -> int:
+    """Payload on the wire: every doubleword that the bytes touch."""
+    return ((address & 3) + nbytes + 3) & ~3
+
+
+class PcieLink:
+    """A full-duplex link. Each method takes a start in ps and returns the completion in ps.
+
+    Calls are served whole, in call order: a wire never goes back to a gap before its last packet. To let two
+    streams share the link, issue them in pieces in the order of their start times. Time is kept in exact
+    fractions of a picosecond; only returned values are rounded, up. There is no randomness.
+
+    Each direction is a wire that carries one packet at a time. A received TLP opens a window; when it ends,
+    one Ack and one UpdateFC for all TLPs received in it go out on the opposite wire, between TLPs. The window
+    is in symbol times, as in the Base Spec; the pcie-bench model takes the same numbers as bytes, which makes
+    it more pessimistic by the number of lanes. Receive buffers never fill: credits limit nothing here.
+
+    All methods raise ValueError for a negative or non-integer start, for a length below 1 and for addresses
+    beyond 64 bits. `upstream` (device to host) and `downstream` count what was sent.
+    """
+
+    def __init__(self, config: PcieLinkConfig) -> None:
+        """Start at time 0 with idle wires and every tag free."""
+        self.config = config
+        byte_time_ps = config.byte_time_ps
+        self._ticks_per_ps = byte_time_ps.denominator
+        self._byte_ticks = byte_time_ps.numerator
+        self._dllps_ticks = 2 * DLLP_BYTES * self._byte_ticks
+        self._interval_ticks = config.dllp_interval_symbols * config.lanes * self._byte_ticks
+        self._one_way_ticks = config.one_way_latency_ps * self._ticks_per_ps
+        self._up, self._down = _Wire(), _Wire()
+        # Completions arrive in request order, so the tag to wait for is always the oldest.
+        self._tag_free_ticks = deque([0] * config.tags)
+        self.upstream, self.downstream = self._up.counters, self._down.counters
+
+    def device_write(self, start_ps: int, address: int, nbytes: int) -> int:
+        """Device writes host memory (posted). Returns when the last byte is visible to the host."""
+        ready_ticks = self._start_ticks(start_ps, address, nbytes)
+        arrival_ticks = ready_ticks
+        for at, size in _split(address, nbytes, self.config.max_payload_bytes):
+            arrival_ticks = self._send(self._up, self._down, ready_ticks, _overhead_bytes(at), at, size)
+        return self._to_ps(arrival_ticks)
+
+    def device_read(self, start_ps: int, address: int, nbytes: int) -> int:
+        """Device reads host memory. Returns when the last completion has arrived at the device."""
+        start_ticks = self._start_ticks(start_ps, address, nbytes)
+        turnaround_ticks = self.config.root_complex_read_latency_ps * self._ticks_per_ps
+        tag_free_ticks = self._tag_free_ticks
+        arrival_ticks = start_ticks
+        for at, size in _split(address, nbytes, self.config.max_read_request_bytes):
+            issue_ticks = max(start_ticks, tag_free_ticks.popleft())
+            request_ticks = self._send(self._up, self._down, issue_ticks, _overhead_bytes(at))
+            arrival_ticks = self._complete(self._down, self._up, request_ticks + turnaround_ticks, at, size)
+            tag_free_ticks.append(arrival_ticks)
+        return self._to_ps(arrival_ticks)
+
+    def mmio_write(self, start_ps: int, address: int, nbytes: int) -> int:
+        """CPU stores into the device (posted), within one aligned 64-byte line or ValueError.
+
+        Returns when the device has it.
+        """
+        ready_ticks = self._start_ticks(start_ps, address, nbytes)
+        self._require_one_line(address, nbytes)
+        overhead_bytes = _overhead_bytes(address)
+        return self._to_ps(self._send(self._down, self._up, ready_ticks, overhead_bytes, address, nbytes))
+
+    def mmio_read(self, start_ps: int, address: int, nbytes: int) -> int:
+        """CPU loads from the device, within one aligned 64-byte line or ValueError.
+
+        Returns when the CPU has the data. CPU loads do not use the device's tags.
+        """
+        ready_ticks = self._start_ticks(start_ps, address, nbytes)
+        self._require_one_line(address, nbytes)
+        ready_ticks = self._send(self._down, self._up, ready_ticks, _overhead_bytes(address))
+        ready_ticks += self.config.mmio_turnaround_latency_ps * self._ticks_per_ps
+        return self._to_ps(self._complete(self._up, self._down, ready_ticks, address, nbytes))
+
+    def interrupt(self, start_ps: int) -> int:
+        """Device raises MSI-X, behind every write it has issued. Returns when the handler starts."""
+        handled_ps = self.device_write(start_ps, MSI_ADDRESS, MSI_BYTES)
+        return handled_ps + self.config.interrupt_latency_ps
+
+    def _complete(self, wire: _Wire, opposite: _Wire, ready_ticks: int, address: int, nbytes: int) -> int:
+        """Answer one read request; returns the arrival of its last completion, in ticks."""
+        config = self.config
+        limit_bytes, boundary_bytes = config.max_payload_bytes, config.read_completion_boundary_bytes
+        overhead_bytes = TLP_FRAMING_BYTES + HEADER_32_BIT_BYTES
+        arrival_ticks = ready_ticks
+        for at, size in _split_completion(address, nbytes, limit_bytes, boundary_bytes):
+            arrival_ticks = self._send(wire, opposite, ready_ticks, overhead_bytes, at, size)
+        return arrival_ticks
+
+    def _send(
+        self,
+        wire: _Wire,
+        opposite: _Wire,
+        ready_ticks: int,
+        overhead_bytes: int,
+        address: int = 0,
+        nbytes: int = 0,
+    ) -> int:
+        """Send a TLP once it is ready and the wire is free; returns its arrival at the far side, in ticks."""
+        begin_ticks = max(ready_ticks, wire.free_ticks)
+        if wire.dllps_pending and wire.dllps_due_ticks <= begin_ticks:
+            dllps_end_ticks = max(wire.dllps_due_ticks, wire.free_ticks) + self._dllps_ticks
+            begin_ticks = max(begin_ticks, dllps_end_ticks)
+            wire.send_dllps()
+        wire_bytes = overhead_bytes + _padded_bytes(address, nbytes)
+        wire.free_ticks = begin_ticks + wire_bytes * self._byte_ticks
+        wire.counters.tlps += 1
+        wire.counters.payload_bytes += nbytes
+        wire.counters.wire_bytes += wire_bytes
+
+        arrival_ticks = wire.free_ticks + self._one_way_ticks
+        if arrival_ticks > opposite.dllps_due_ticks:
+            if opposite.dllps_pending:  # that window's pair left before this TLP came
+                if opposite.free_ticks > opposite.dllps_due_ticks:  # else in a gap, where it delayed nobody
+                    opposite.free_ticks += self._dllps_ticks
+                opposite.send_dllps()
+            opposite.dllps_due_ticks = arrival_ticks + self._interval_ticks
+            opposite.dllps_pending = True
+        return arrival_ticks
+
+    def _start_ticks(self, start_ps: int, address: int, nbytes: int) -> int:
+        require_integer("start_ps", start_ps, 0, 2**63 - 1)
+        require_integer("address", address, 0, 2**64 - 1)
+        require_integer("nbytes", nbytes, 1, 2**64 - address)
+        return start_ps * self._ticks_per_ps
+
+    @staticmethod
+    def _require_one_line(address: int, nbytes: int) -> None:
+        room_bytes = CPU_LINE_BYTES - address % CPU_LINE_BYTES
+        if nbytes > room_bytes:
+            raise ValueError(
+                f"nbytes is {nbytes} at {address:#x}; allowed is 1 to {room_bytes}, within one 64-byte line"
+            )
+
+    def _to_ps(self, ticks: int) -> int:
+        return -(-ticks // self._ticks_per_ps)
