@@ -7,7 +7,7 @@ layer's keys and values are in memory, whatever the size of the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ Float32Array = NDArray[np.float32]
 # A weight by its GGUF name; the second argument picks rows.
 WeightLoader = Callable[[str, NDArray[np.int64] | None], Float32Array]
 
+# Without `blk.N.` and `.weight`.
 LAYER_WEIGHTS = (
     "attn_norm",
     "attn_q",
@@ -42,6 +43,8 @@ class LlamaConfig:
     kv_heads: int
     hidden: int
     head_dim: int
+    feed_forward: int
+    vocabulary: int
     rope_base: float
     norm_epsilon: float
     max_context_tokens: int
@@ -61,37 +64,63 @@ class LlamaConfig:
         if scaling != "none":
             raise ValueError(f"rotary embedding scaling {scaling!r} is not supported; supported: 'none'")
 
-        def required(name: str) -> Any:
-            if f"llama.{name}" not in metadata:
-                raise ValueError(f"the model has no llama.{name}")
-            return metadata[f"llama.{name}"]
+        def count(name: str, default: int | None = None) -> int:
+            value = metadata.get(f"llama.{name}", default)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"llama.{name} is {value!r}; allowed: one positive integer")
+            return value
 
-        hidden, query_heads = required("embedding_length"), required("attention.head_count")
+        hidden, query_heads = count("embedding_length"), count("attention.head_count")
         config = cls(
-            layers=required("block_count"),
+            layers=count("block_count"),
             query_heads=query_heads,
-            kv_heads=metadata.get("llama.attention.head_count_kv", query_heads),
+            kv_heads=count("attention.head_count_kv", query_heads),
             hidden=hidden,
-            head_dim=metadata.get("llama.attention.key_length", hidden // query_heads),
+            head_dim=count("attention.key_length", hidden // query_heads),
+            feed_forward=count("feed_forward_length"),
+            vocabulary=len(metadata.get("tokenizer.ggml.tokens", ())),
             rope_base=float(metadata.get("llama.rope.freq_base", 10000.0)),
-            norm_epsilon=float(required("attention.layer_norm_rms_epsilon")),
-            max_context_tokens=required("context_length"),
+            norm_epsilon=float(metadata.get("llama.attention.layer_norm_rms_epsilon", 1e-5)),
+            max_context_tokens=count("context_length"),
         )
         if config.query_heads % config.kv_heads:
             raise ValueError(
                 f"{config.query_heads} query heads do not share {config.kv_heads} KV heads evenly"
             )
-        rotated = metadata.get("llama.rope.dimension_count", config.head_dim)
+        rotated = count("rope.dimension_count", config.head_dim)
         if rotated != config.head_dim or rotated % 2:
             raise ValueError(
                 f"rotary dimensions {rotated} differ from head_dim {config.head_dim}, or are odd"
             )
         return config
 
-    def weight_names(self) -> set[str]:
-        """Every weight this decoder uses; a file with others computes something else."""
-        layers = {f"blk.{i}.{part}.weight" for i in range(self.layers) for part in LAYER_WEIGHTS}
-        return layers | {"token_embd.weight", "output_norm.weight", "output.weight"}
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape (rows first) of every weight this decoder uses, by GGUF name.
+
+        `output.weight` may be absent: the embedding then serves twice.
+        """
+        query_width, kv_width = self.query_heads * self.head_dim, self.kv_heads * self.head_dim
+        vector, up = (self.hidden,), (self.feed_forward, self.hidden)
+        layer_shapes: dict[str, tuple[int, ...]] = {
+            "attn_norm": vector,
+            "attn_q": (query_width, self.hidden),
+            "attn_k": (kv_width, self.hidden),
+            "attn_v": (kv_width, self.hidden),
+            "attn_output": (self.hidden, query_width),
+            "ffn_norm": vector,
+            "ffn_gate": up,
+            "ffn_up": up,
+            "ffn_down": (self.hidden, self.feed_forward),
+        }
+        shapes = {
+            f"blk.{i}.{part}.weight": layer_shapes[part] for i in range(self.layers) for part in LAYER_WEIGHTS
+        }
+        vocabulary = (self.vocabulary, self.hidden)
+        return shapes | {
+            "token_embd.weight": vocabulary,
+            "output_norm.weight": vector,
+            "output.weight": vocabulary,
+        }
 
 
 @dataclass(frozen=True)
@@ -108,35 +137,42 @@ class LayerAttention:
 
 
 def run_layers(
-    config: LlamaConfig, weight: WeightLoader, token_ids: NDArray[np.int64], last_layer: int
-) -> Iterator[tuple[LayerAttention, Float32Array]]:
-    """Run layers 0…last_layer over the tokens; yields each layer's attention inputs and the hidden state.
+    config: LlamaConfig,
+    weight: WeightLoader,
+    token_ids: NDArray[np.int64],
+    last_layer: int,
+    observe: Callable[[LayerAttention], None],
+    finish: bool,
+) -> Float32Array:
+    """Run layers 0…last_layer over the tokens and call `observe` with each layer's queries, keys, values.
 
-    The hidden state, float32 [tokens, hidden], is updated in place: the one yielded is the layer's *input*,
-    except that after the last yield (generator exhausted) it holds the last layer's output. A consumer that
-    stops at the last yield saves that layer's attention and feed-forward.
+    Returns the hidden state, float32 [tokens, hidden]: the last layer's output, or, without `finish`, its
+    input, which spares that layer's attention and feed-forward.
     """
     hidden = weight("token_embd.weight", token_ids)
     cosine, sine = _rotation(config, len(token_ids))
     for layer in range(last_layer + 1):
         w = {part: weight(f"blk.{layer}.{part}.weight", None) for part in LAYER_WEIGHTS}
         normed = rms_norm(hidden, w["attn_norm"], config.norm_epsilon)
+        query = _rotate(_project_heads(normed, w["attn_q"], config, config.query_heads), cosine, sine)
         attention = LayerAttention(
-            layer,
-            _rotate(_project_heads(normed, w["attn_q"], config, config.query_heads), cosine, sine).reshape(
-                config.kv_heads, config.query_group, len(token_ids), config.head_dim
-            ),
-            _rotate(_project_heads(normed, w["attn_k"], config, config.kv_heads), cosine, sine),
-            (normed @ w["attn_v"].T).reshape(len(token_ids), config.kv_heads, -1).transpose(1, 0, 2),
+            layer=layer,
+            query=query.reshape(config.kv_heads, config.query_group, len(token_ids), config.head_dim),
+            key=_rotate(_project_heads(normed, w["attn_k"], config, config.kv_heads), cosine, sine),
+            value=(normed @ w["attn_v"].T).reshape(len(token_ids), config.kv_heads, -1).transpose(1, 0, 2),
         )
-        yield attention, hidden
+        observe(attention)
+        if layer == last_layer and not finish:
+            break
         for start in range(0, len(token_ids), CHUNK):
             rows = slice(start, min(start + CHUNK, len(token_ids)))
             hidden[rows] += _attend(attention, rows) @ w["attn_output"].T
             normed = rms_norm(hidden[rows], w["ffn_norm"], config.norm_epsilon)
             gate = normed @ w["ffn_gate"].T
-            gate /= 1 + np.exp(-gate)
+            with np.errstate(over="ignore"):  # exp overflows to inf where the gate is shut: the limit is 0
+                gate /= 1 + np.exp(-gate)
             hidden[rows] += (gate * (normed @ w["ffn_up"].T)) @ w["ffn_down"].T
+    return hidden
 
 
 def perplexity(
