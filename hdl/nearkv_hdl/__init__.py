@@ -1,0 +1,1 @@
+"""Amaranth components and their specification."""

@@ -1,4 +1,4 @@
-"""What a sub-command of `nearkv` is: packages contribute theirs through the entry points `nearkv.commands`."""
+"""What a sub-command of `nearkv` is; packages contribute theirs through entry points `nearkv.commands`."""
 
 from __future__ import annotations
 

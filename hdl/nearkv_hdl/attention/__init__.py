@@ -1,0 +1,1 @@
+"""Attention components: the QKᵀ scorer and what follows it."""

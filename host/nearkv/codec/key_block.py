@@ -99,7 +99,7 @@ def _round_up_to_fp16(values: NDArray[np.float64]) -> Float16:
 
 
 def dequantise_keys(blocks: KeyBlocks, key_format: KeyFormat = KeyFormat.INT8) -> NDArray[np.float64]:
-    """Reconstruct key rows, float64 [tokens, head_dim]; INT4 sees the high nibble and the middle of the rest."""
+    """Reconstruct key rows, float64 [tokens, head_dim]; INT4 sees the high nibble alone."""
     codes = blocks.codes.astype(np.float64)
     centred = codes + 0.5 if key_format is KeyFormat.INT8 else 16.0 * np.floor(codes / 16.0) + 8.0
     rows = (
@@ -110,12 +110,12 @@ def dequantise_keys(blocks: KeyBlocks, key_format: KeyFormat = KeyFormat.INT8) -
 
 def split_planes(codes: Int8) -> tuple[Bytes, Bytes]:
     """Split codes int8 [..., tokens, head_dim] into (high, low) planes uint8 [..., plane_bytes]."""
-    nibbles = codes.view(np.uint8).reshape(*codes.shape[:-2], -1)
-    return _pack_nibbles(nibbles >> 4), _pack_nibbles(nibbles & 0xF)
-
-
-def _pack_nibbles(nibbles: Bytes) -> Bytes:
-    return nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)
+    whole: Bytes = codes.view(np.uint8).reshape(*codes.shape[:-2], -1)
+    even, odd = whole[..., 0::2], whole[..., 1::2]
+    four, low_mask, high_mask = np.uint8(4), np.uint8(0x0F), np.uint8(0xF0)
+    high: Bytes = (even >> four) | (odd & high_mask)
+    low: Bytes = (even & low_mask) | (odd << four)
+    return high, low
 
 
 def unpack_nibbles(plane: Bytes) -> Bytes:
@@ -134,10 +134,11 @@ def join_planes(high: Bytes, low: Bytes | None, layout: KeyBlockLayout) -> Int8:
     for name, plane in (("high plane", high), ("low plane", low)):
         if plane is not None and plane.shape[-1] != layout.plane_bytes:
             raise ValueError(f"{name} has {plane.shape[-1]} bytes; allowed: {layout.plane_bytes}")
-    codes = unpack_nibbles(high) << CODE_HIGH_NIBBLE.width
+    codes: Bytes = unpack_nibbles(high) << np.uint8(CODE_HIGH_NIBBLE.width)
     if low is not None:
         codes |= unpack_nibbles(low)
-    return codes.view(np.int8).reshape(*high.shape[:-1], layout.block_tokens, layout.head_dim)
+    signed: Int8 = codes.view(np.int8).reshape(*high.shape[:-1], layout.block_tokens, layout.head_dim)
+    return signed
 
 
 def pack_blocks(blocks: KeyBlocks) -> Bytes:

@@ -96,11 +96,15 @@ def _fixed_point(values: Float16) -> Int64:
     return np.ldexp(values.astype(np.float64), FP16_FRACTION_BITS).astype(np.int64)
 
 
-def rhu(x: Int64, k: Int64) -> Int64:
+def rhu(x: Int64, k: Int64 | int) -> Int64:
     """Elementwise round half up by 2^k; left shift for k < 0; 0 for k > 62 (|x| below 2^61)."""
-    right = np.clip(k, 0, 62)
-    half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
-    return ((x + half) >> right) << np.clip(-k, 0, 62)
+    shift = np.asarray(k, np.int64)
+    right = np.clip(shift, 0, 62)
+    half = (np.int64(1) << right) >> 1
+    rounded = (x + half) >> right
+    if (shift < 0).any():
+        rounded <<= np.maximum(-shift, 0)
+    return np.asarray(rounded, np.int64)
 
 
 def fold_query(
@@ -151,7 +155,7 @@ def fold_query(
     half_steps = codes.sum(axis=2) << shift
     is_int8 = np.array([f is KeyFormat.INT8 for f in formats])[:, None]
     # INT8 adds half a step per code; INT4 the middle of the 16 codes that share a high nibble.
-    bias += np.where(is_int8, rhu(half_steps, np.int64(1)), half_steps * 8)
+    bias += np.where(is_int8, rhu(half_steps, 1), half_steps * 8)
     return FoldedQuery(codes.astype(np.int16), shift, bias, score_fraction_bits, formats)
 
 
@@ -171,7 +175,7 @@ def _score_bound(query: PreparedQuery, blocks: KeyBlocks, unit: Int64) -> NDArra
     reach = np.abs(_fixed_point(blocks.centre)) + (-CODE.min) * _fixed_point(blocks.scale)
     coarse = ((reach + (1 << _BOUND_DROPPED_BITS) - 1) >> _BOUND_DROPPED_BITS).astype(np.float64)
     sums = coarse @ np.abs(query.mantissa).astype(np.float64).T
-    return np.ldexp(sums, (_BOUND_DROPPED_BITS - unit).astype(np.int32))
+    return np.asarray(np.ldexp(sums, (_BOUND_DROPPED_BITS - unit).astype(np.int32)), np.float64)
 
 
 def _max_bound() -> int:
@@ -182,19 +186,18 @@ def _largest_fraction_bits(
     query: PreparedQuery, blocks: KeyBlocks, extremes: tuple[Int64, Int64], query_format: Format
 ) -> Int64:
     """Largest L per head for which every block fits e ≤ 7 and every score fits 32 bits."""
-    best = np.full(len(query.fraction_bits), MIN_SCORE_FRACTION_BITS, np.int64)
     low, high = extremes[0].min(axis=0), extremes[1].max(axis=0)
-    for bits in range(MIN_SCORE_FRACTION_BITS, MAX_SCORE_FRACTION_BITS + 1):
-        unit = FP16_FRACTION_BITS + query.fraction_bits - bits
-        shift = _smallest_shift((low, high), unit, query_format)
-        best[shift <= SHIFT.max] = bits
+    candidates = np.arange(MIN_SCORE_FRACTION_BITS, MAX_SCORE_FRACTION_BITS + 1)[:, None]
+    largest_shift = FP16_FRACTION_BITS + query.fraction_bits - candidates + SHIFT.max
+    fits = (rhu(low, largest_shift) >= -query_format.max) & (rhu(high, largest_shift) <= query_format.max)
+    best = MIN_SCORE_FRACTION_BITS - 1 + fits.sum(axis=0)
     bound = _score_bound(query, blocks, FP16_FRACTION_BITS + query.fraction_bits).max(axis=0)
     _, exponent = np.frexp(_max_bound() / np.maximum(bound, np.ldexp(1.0, -MAX_SCORE_FRACTION_BITS)))
-    return np.minimum(best, exponent - 1)
+    return np.asarray(np.minimum(best, exponent - 1), np.int64)
 
 
 def _bias(query: PreparedQuery, blocks: KeyBlocks, unit: Int64) -> Int64:
     """Σ q·centre in score units, each product rounded to BIAS_GUARD_BITS more bits, the sum once more."""
     products = query.mantissa[None] * _fixed_point(blocks.centre)[:, None, :]
     terms = rhu(products, (unit - BIAS_GUARD_BITS)[None, :, None])
-    return rhu(terms.sum(axis=2), np.int64(BIAS_GUARD_BITS))
+    return rhu(terms.sum(axis=2), BIAS_GUARD_BITS)

@@ -1,0 +1,1 @@
+"""Bit-exact whole-array numpy models, one per RTL component."""

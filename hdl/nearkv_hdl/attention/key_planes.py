@@ -1,0 +1,154 @@
+"""On-chip store of nibble planes: two high planes and a queue of half a low plane."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.attention.query_buffer import BANKS
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.formats import CODE, CODE_HIGH_NIBBLE
+from nearkv_hdl.spec.layout import KeyFormat
+
+
+def key_layout(design: DesignConfig) -> data.StructLayout:
+    """Payload of the key stream: one plane beat."""
+    return data.StructLayout({"data": 8 * design.bus_bytes, "last": 1})
+
+
+class KeyPlanes(wiring.Component):
+    """Takes plane beats from the bus and gives whole codes to the lanes.
+
+    A block's high plane waits in the buffer of its bank for the low plane (INT8), whose beats pass through
+    a queue; in INT4 the high plane alone makes codes of 16 · nibble. While the lanes work off the queued
+    half of a low plane, the next block's high plane streams in, so that bus and lanes never wait for each
+    other in the steady state.
+
+    Timing: one beat per cycle; a row can be read in the cycle after it was accepted; `codes` follows the
+    read by `latency` = 2 cycles. `i_keys.ready` depends on registers alone.
+    Numerics: none, code = 16·high + low.
+
+    Args:
+        design: sizes.
+
+    Members:
+        i_keys: plane beats; `last` marks the final beat of a block and is checked.
+        known, head_dim_index, key_format: per bank, whether its command is held, and two fields of it.
+        release: per bank, a pulse that frees it.
+        high_rows: per bank, rows of the high plane that can be read.
+        low_rows: rows of the low queue that can be read.
+        read_bank, read_row, read_sub, read_int4: lane beat to read: row of the bank's high plane, and which
+            `lanes` nibbles of the row; the low nibbles come from the queue's head.
+        low_pop: drop the queue's head after this read.
+        codes: signed codes of the lanes.
+        framing_error: high in a cycle whose key beat has `last` in the wrong place.
+
+    """
+
+    def __init__(self, design: DesignConfig) -> None:
+        self.design = design
+        self.rows = design.plane_rows
+        self.queue_rows = design.low_queue_rows
+        self.subs = design.lane_beats_per_plane_beat
+        super().__init__(
+            {
+                "i_keys": In(stream.Signature(key_layout(design))),
+                "known": In(BANKS),
+                "head_dim_index": In(data.ArrayLayout(2, BANKS)),
+                "key_format": In(BANKS),
+                "release": In(BANKS),
+                "high_rows": Out(data.ArrayLayout(range(self.rows + 1), BANKS)),
+                "low_rows": Out(range(self.queue_rows + 1)),
+                "read_bank": In(1),
+                "read_row": In(range(self.rows)),
+                "read_sub": In(range(self.subs)),
+                "read_int4": In(1),
+                "low_pop": In(1),
+                "codes": Out(data.ArrayLayout(shape_of(CODE), design.lanes)),
+                "framing_error": Out(1),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a read to its codes: memory, then the nibble multiplexer."""
+        return 2
+
+    @property
+    def interval(self) -> int:
+        """Cycles between two beats, and between two reads."""
+        return 1
+
+    def elaborate(self, platform):
+        m = Module()
+        design = self.design
+        row_bits = 8 * design.bus_bytes
+        high = m.submodules.high = memory.Memory(shape=row_bits, depth=BANKS * self.rows, init=[])
+        low = m.submodules.low = memory.Memory(shape=row_bits, depth=self.queue_rows, init=[])
+        high_write, high_read = high.write_port(), high.read_port()
+        low_write, low_read = low.write_port(), low.read_port()
+
+        # Bus side: fill the high plane of a bank, then (INT8) the queue.
+        bank = Signal(1)
+        in_low = Signal()
+        row = Signal(range(self.rows))
+        complete = Signal(BANKS)
+        tail, head = Signal(range(self.queue_rows)), Signal(range(self.queue_rows))
+        last_rows = Array(design.plane_beats(d) - 1 for d in design.head_dims)
+        m.d.comb += self.i_keys.ready.eq(
+            self.known.bit_select(bank, 1)
+            & ~complete.bit_select(bank, 1)
+            & ~(in_low & (self.low_rows == self.queue_rows))
+        )
+        take = self.i_keys.valid & self.i_keys.ready
+        int4 = self.key_format.bit_select(bank, 1) == KeyFormat.INT4
+        last_row = row == last_rows[self.head_dim_index[bank]]
+        final = last_row & (in_low | int4)
+        m.d.comb += [
+            high_write.addr.eq(bank * self.rows + row),
+            high_write.data.eq(self.i_keys.payload.data),
+            high_write.en.eq(take & ~in_low),
+            low_write.addr.eq(tail),
+            low_write.data.eq(self.i_keys.payload.data),
+            low_write.en.eq(take & in_low),
+            self.framing_error.eq(take & (self.i_keys.payload.last != final)),
+        ]
+        for b in range(BANKS):
+            with m.If(self.release[b]):
+                m.d.sync += [complete[b].eq(0), self.high_rows[b].eq(0)]
+            with m.If(take & ~in_low & (bank == b)):
+                m.d.sync += self.high_rows[b].eq(self.high_rows[b] + 1)
+            with m.If(take & final & (bank == b)):
+                m.d.sync += complete[b].eq(1)
+        with m.If(take):
+            m.d.sync += row.eq(Mux(last_row, 0, row + 1))
+            with m.If(last_row):
+                m.d.sync += in_low.eq(~final)
+            with m.If(final):
+                m.d.sync += bank.eq(~bank)
+        with m.If(take & in_low):
+            m.d.sync += tail.eq(Mux(tail == self.queue_rows - 1, 0, tail + 1))
+        with m.If(self.low_pop):
+            m.d.sync += head.eq(Mux(head == self.queue_rows - 1, 0, head + 1))
+        m.d.sync += self.low_rows.eq(self.low_rows + (take & in_low) - self.low_pop)
+
+        # Lane side: read both rows, then pick the lane beat's nibbles.
+        m.d.comb += [
+            high_read.addr.eq(self.read_bank * self.rows + self.read_row),
+            low_read.addr.eq(head),
+        ]
+        sub = Signal.like(self.read_sub, reset_less=True)
+        is_int4 = Signal(reset_less=True)
+        m.d.sync += [sub.eq(self.read_sub), is_int4.eq(self.read_int4)]
+        beat_bits = CODE_HIGH_NIBBLE.width * design.lanes
+        high_nibbles = high_read.data.word_select(sub, beat_bits)
+        low_nibbles = Mux(is_int4, 0, low_read.data.word_select(sub, beat_bits))
+        codes = Signal(self.codes.shape(), reset_less=True)
+        for lane in range(design.lanes):
+            m.d.sync += codes[lane].eq(
+                Cat(low_nibbles.word_select(lane, 4), high_nibbles.word_select(lane, 4)).as_signed()
+            )
+        m.d.comb += self.codes.eq(codes)
+        return m

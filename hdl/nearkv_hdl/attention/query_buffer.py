@@ -1,0 +1,149 @@
+"""Double-buffered store of folded queries and per-block constants."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.formats import BIAS, SHIFT, TOKEN_INDEX
+
+BANKS = 2
+
+
+def command_layout(design: DesignConfig) -> data.StructLayout:
+    """Payload of the block stream: one beat per key block."""
+    return data.StructLayout(
+        {
+            "first_token": TOKEN_INDEX.width,
+            "head_dim_index": 2,  # position in design.head_dims
+            "key_format": 1,  # KeyFormat
+            "shift": data.ArrayLayout(SHIFT.width, design.query_group),
+            "bias": data.ArrayLayout(shape_of(BIAS), design.query_group),
+            "last": 1,
+        }
+    )
+
+
+def query_row_layout(design: DesignConfig) -> data.ArrayLayout:
+    """`lanes` folded codes of one query head."""
+    return data.ArrayLayout(shape_of(design.query_code), design.lanes)
+
+
+def query_layout(design: DesignConfig) -> data.StructLayout:
+    """Payload of the query stream."""
+    return data.StructLayout({"data": query_row_layout(design), "last": 1})
+
+
+class QueryBuffer(wiring.Component):
+    """Two banks of folded queries, biases and shifts: one is read while the other is loaded.
+
+    A block's command is taken as soon as a bank is free, then its query beats, head by head and chunk by
+    chunk. A bank is free again when the scorer pulses `release` for it.
+
+    Timing: the command takes one cycle, every query beat one; `query` follows `read_bank`/`read_chunk` by
+    `latency` = 1 cycle. Neither stream ever waits for the other's valid.
+    Numerics: none, codes pass through.
+
+    Args:
+        design: sizes.
+
+    Members:
+        i_block: block commands.
+        i_query: `lanes` codes a beat; `last` marks a block's final beat and is checked.
+        command: the command held by each bank.
+        known: per bank, its command is held.
+        ready: per bank, its queries are complete.
+        release: per bank, a pulse that frees it.
+        read_bank, read_chunk: row to read.
+        query: that row of every query head.
+        framing_error: high in a cycle whose query beat has `last` in the wrong place.
+
+    """
+
+    def __init__(self, design: DesignConfig) -> None:
+        self.design = design
+        self.chunks = design.lane_beats_per_token(design.head_dims[-1])
+        super().__init__(
+            {
+                "i_block": In(stream.Signature(command_layout(design))),
+                "i_query": In(stream.Signature(query_layout(design))),
+                "command": Out(data.ArrayLayout(command_layout(design), BANKS)),
+                "known": Out(BANKS),
+                "ready": Out(BANKS),
+                "release": In(BANKS),
+                "read_bank": In(1),
+                "read_chunk": In(range(self.chunks)),
+                "query": Out(data.ArrayLayout(query_row_layout(design), design.query_group)),
+                "framing_error": Out(1),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from read_bank/read_chunk to query."""
+        return 1
+
+    @property
+    def interval(self) -> int:
+        """Cycles between two query beats, and between two reads."""
+        return 1
+
+    def elaborate(self, platform):
+        m = Module()
+        design = self.design
+        held = [Signal(command_layout(design), name=f"command{b}", reset_less=True) for b in range(BANKS)]
+        m.d.comb += [self.command[b].eq(held[b]) for b in range(BANKS)]
+
+        bank = Signal(1)
+        loading = Signal()
+        chunk = Signal(range(self.chunks))
+        head = Signal(range(design.query_group))
+        last_chunks = Array(design.lane_beats_per_token(d) - 1 for d in design.head_dims)
+        last_chunk = Signal(range(self.chunks), reset_less=True)
+
+        m.d.comb += [
+            self.i_block.ready.eq(~loading & ~self.known.bit_select(bank, 1)),
+            self.i_query.ready.eq(loading),
+        ]
+        for b in range(BANKS):
+            with m.If(self.release[b]):
+                m.d.sync += [self.known[b].eq(0), self.ready[b].eq(0)]
+        with m.If(self.i_block.valid & self.i_block.ready):
+            with m.Switch(bank):
+                for b in range(BANKS):
+                    with m.Case(b):
+                        m.d.sync += [held[b].eq(self.i_block.payload), self.known[b].eq(1)]
+            m.d.sync += [
+                loading.eq(1),
+                last_chunk.eq(last_chunks[self.i_block.payload.head_dim_index]),
+            ]
+
+        take = self.i_query.valid & self.i_query.ready
+        final = (chunk == last_chunk) & (head == design.query_group - 1)
+        with m.If(take):
+            m.d.sync += chunk.eq(chunk + 1)
+            with m.If(chunk == last_chunk):
+                m.d.sync += [chunk.eq(0), head.eq(head + 1)]
+            with m.If(final):
+                m.d.sync += [head.eq(0), loading.eq(0), bank.eq(~bank)]
+                with m.Switch(bank):
+                    for b in range(BANKS):
+                        with m.Case(b):
+                            m.d.sync += self.ready[b].eq(1)
+        m.d.comb += self.framing_error.eq(take & (self.i_query.payload.last != final))
+
+        for h in range(design.query_group):
+            rows = memory.Memory(shape=query_row_layout(design), depth=BANKS * self.chunks, init=[])
+            m.submodules[f"head{h}"] = rows
+            write, read = rows.write_port(), rows.read_port()
+            m.d.comb += [
+                write.addr.eq(bank * self.chunks + chunk),
+                write.data.eq(self.i_query.payload.data),
+                write.en.eq(take & (head == h)),
+                read.addr.eq(self.read_bank * self.chunks + self.read_chunk),
+                self.query[h].eq(read.data),
+            ]
+        return m

@@ -1,0 +1,98 @@
+"""Cycle counts of the scorer for full-rate sources and a ready sink, equal to the RTL's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.layout import KeyFormat
+
+# Ranks of the data path beside the adder tree, as in nearkv_hdl.attention: plane memory and nibble
+# multiplexer, product, accumulator, shift, bias; then the output queue. Tests compare the sum with the RTL's.
+_FIXED_RANKS = 2 + 1 + 1 + 1 + 1
+_OUTPUT_QUEUE_CYCLES = 2
+
+
+def pipeline_latency(design: DesignConfig) -> int:
+    """Cycles from a token's last lane beat to its write into the output queue."""
+    return _FIXED_RANKS + (design.lanes.bit_length() - 1)
+
+
+@dataclass(frozen=True)
+class JobTiming:
+    """Cycles of one job, counted from 0 in the first cycle in which every source is valid.
+
+    Attributes:
+        cycles: up to and including the last score's transfer.
+        first_lane_beat: cycle of the job's first lane beat.
+        last_lane_beat: cycle of its last.
+        lane_beats: cycles in which the lanes take a beat.
+
+    """
+
+    cycles: int
+    first_lane_beat: int
+    last_lane_beat: int
+    lane_beats: int
+
+
+def job_timing(design: DesignConfig, head_dims: Sequence[int], key_formats: Sequence[KeyFormat]) -> JobTiming:
+    """Timing of a job of key blocks, one head_dim and format each.
+
+    The recurrence follows the three actors of the scorer: the query loader takes a block's command when
+    its bank is free; the bus fills the high plane and then the low queue, as far as the queue has room;
+    the lanes start when queries and the first row are there, and then never pause within a block.
+
+    Raises:
+        ValueError: no block, lists of different length, a head_dim the design does not score.
+
+    """
+    if not head_dims or len(head_dims) != len(key_formats):
+        raise ValueError(
+            f"job has {len(head_dims)} head_dims and {len(key_formats)} key_formats; allowed: at least one"
+            " block, as many of both"
+        )
+    latency = pipeline_latency(design)
+    subs = design.lane_beats_per_plane_beat
+    queue = design.low_queue_rows
+    released = [-1, -1]  # cycle in which each of the two banks was last released
+    lane_start: list[tuple[int, int]] = []  # per INT8 block: index of its first low row, first lane beat
+    next_command, bus_free, lanes_free = 0, 0, 0
+    low_rows, lane_beats, first_beat = 0, 0, -1
+
+    def popped(row: int) -> int:
+        """Cycle in which the lanes drop a row of the low queue; before time 0 for the first `queue` rows."""
+        for first_row, start in reversed(lane_start):
+            if first_row <= row:
+                return start + (row - first_row + 1) * subs - 1
+        return -1
+
+    for block, (head_dim, key_format) in enumerate(zip(head_dims, key_formats, strict=True)):
+        rows = design.plane_beats(head_dim)
+        command = max(next_command, released[block % 2] + 1)
+        queries_ready = command + design.query_beats(head_dim) + 1
+        next_command = queries_ready
+        bus_start = max(command + 1, bus_free)
+        if key_format is KeyFormat.INT8:
+            first_low = max(bus_start + rows, popped(low_rows - queue) + 1)
+            start = max(lanes_free, queries_ready, first_low + 1)
+            lane_start.append((low_rows, start))
+            low_rows += rows
+            last_bus = max(first_low + rows - 1, popped(low_rows - 1 - queue) + 1)
+        else:
+            start = max(lanes_free, queries_ready, bus_start + 1)
+            last_bus = bus_start + rows - 1
+        bus_free = last_bus + 1
+        beats = design.lane_beats_per_block(head_dim)
+        lanes_free = start + beats
+        lane_beats += beats
+        first_beat = start if first_beat < 0 else first_beat
+        released[block % 2] = lanes_free - 1 + latency
+    last_beat = lanes_free - 1
+    return JobTiming(last_beat + latency + _OUTPUT_QUEUE_CYCLES + 1, first_beat, last_beat, lane_beats)
+
+
+def job_cycles(design: DesignConfig, head_dims: Sequence[int], key_formats: Sequence[KeyFormat]) -> int:
+    """Cycles of a job up to and including its last score's transfer; see `job_timing`."""
+    return job_timing(design, head_dims, key_formats).cycles
