@@ -1,0 +1,1 @@
+"""The near-data device as the runtime sees it: transport, driver and cold store."""

@@ -1,0 +1,207 @@
+"""The register table of the scoring kernel, version 1: the one source of offsets for RTL, driver and models.
+
+Offsets are bytes from the start of the control window; a register is one or two little-endian 32-bit words,
+the lower word first. 0x00–0x0C is XRT's ap_ctrl_chain block. Arguments follow from 0x10, each with a reserved
+word behind it, as XRT's kernel.xml lays them out; status, identity and counters have blocks of their own, so
+that a new argument moves none of them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.layout import HEAD_DIMS, LAYOUT_VERSION
+from nearkv_hdl.spec.register_map import Access, Field, Register, check_table
+
+STATUS_OFFSET = 0x100
+IDENTITY_OFFSET = 0x180
+COUNTER_OFFSET = 0x200
+KERNEL_IDENTITY = 0x4E4B5651  # "NKVQ"
+REGISTER_VERSION = 1
+
+
+class JobState(IntEnum):
+    """Field `state` of STATUS."""
+
+    IDLE = 0  # no job since the reset
+    RUNNING = 1
+    DONE = 2  # the last job's results are in memory
+    FAILED = 3  # the last job stopped, ERROR_CODE says why; its results are not to be used
+
+
+class ErrorCode(IntEnum):
+    """Why a job stopped. The first error is kept until it is cleared; no job runs before that."""
+
+    NONE = 0
+    BLOCK_COUNT = 1  # no block
+    HEADS = 2  # none, more than the design's query group, or a descriptor that disagrees
+    HEAD_DIM = 3  # not one of the design's, or a descriptor that disagrees
+    KEY_FORMAT = 4
+    SHIFT = 5  # e above 7
+    DESCRIPTOR_ADDRESS = 6  # the list is misaligned or leaves the device's memory
+    KEY_ADDRESS = 7  # a block is misaligned or leaves the key window
+    QUERY_ADDRESS = 8  # folded codes are misaligned or leave the query window
+    RESULT_ADDRESS = 9  # the result window is misaligned, too small, or leaves the memory
+    UNWRITTEN = 10  # memory that was never written was to be read
+    START_WHILE_BUSY = 11  # ap_start before the job in flight had finished
+
+
+RW, RO, WO = Access.READ_WRITE, Access.READ_ONLY, Access.WRITE_ONLY
+
+CTRL = Register(
+    "CTRL",
+    0x00,
+    4,
+    RW,
+    0x4,
+    "ap_ctrl_chain handshake",
+    (
+        Field("ap_start", 0, 1, "write 1: run the job that the arguments describe; reads 1 while it runs"),
+        Field("ap_done", 1, 1, "the job has finished or failed; cleared by ap_continue"),
+        Field("ap_idle", 2, 1, "no job is in flight"),
+        Field("ap_ready", 3, 1, "the arguments may be overwritten; equal to ap_done"),
+        Field("ap_continue", 4, 1, "write 1: the host has seen ap_done"),
+    ),
+)
+GIER = Register(
+    "GIER", 0x04, 4, RW, 0, "global interrupt enable", (Field("enable", 0, 1, "interrupts may be raised"),)
+)
+IER = Register("IER", 0x08, 4, RW, 0, "interrupt enable", (Field("done", 0, 1, "raise one at ap_done"),))
+ISR = Register(
+    "ISR",
+    0x0C,
+    4,
+    Access.TOGGLE_ON_WRITE,
+    0,
+    "interrupt status; a new interrupt is raised only when a bit rises",
+    (Field("done", 0, 1, "ap_done has risen since this bit was cleared"),),
+)
+# Arguments: 64-bit ones take 12 bytes, 32-bit ones 8.
+DESCRIPTOR_ADDRESS = Register("DESCRIPTOR_ADDRESS", 0x10, 8, RW, 0, "first block descriptor, 64-byte aligned")
+KEY_ADDRESS = Register("KEY_ADDRESS", 0x1C, 8, RW, 0, "start of the window that key blocks may be read from")
+KEY_BYTES = Register("KEY_BYTES", 0x28, 8, RW, 0, "size of the key window")
+QUERY_ADDRESS = Register("QUERY_ADDRESS", 0x34, 8, RW, 0, "start of the window of folded query codes")
+QUERY_BYTES = Register("QUERY_BYTES", 0x40, 8, RW, 0, "size of the query window")
+RESULT_ADDRESS = Register(
+    "RESULT_ADDRESS",
+    0x4C,
+    8,
+    RW,
+    0,
+    "where scores go: signed 32 bit, [tokens of all blocks in list order, HEADS], 64-byte aligned",
+)
+RESULT_BYTES = Register("RESULT_BYTES", 0x58, 8, RW, 0, "size of the result window")
+BLOCK_COUNT = Register("BLOCK_COUNT", 0x64, 4, RW, 0, "descriptors in the list")
+HEAD_DIM = Register("HEAD_DIM", 0x6C, 4, RW, 0, "channels of every key of the job")
+HEADS = Register(
+    "HEADS", 0x74, 4, RW, 0, "query heads of the job; lanes of the query group beyond it see zero codes"
+)
+
+STATUS = Register(
+    "STATUS",
+    STATUS_OFFSET,
+    4,
+    RO,
+    0,
+    "state of the current or last job",
+    (Field("state", 0, 4, "JobState"),),
+)
+ERROR_CODE = Register(
+    "ERROR_CODE", STATUS_OFFSET + 0x04, 4, Access.CLEAR_ON_WRITE, 0, "first ErrorCode; clears all ERROR_*"
+)
+ERROR_ADDRESS = Register("ERROR_ADDRESS", STATUS_OFFSET + 0x08, 8, RO, 0, "address the error is about, or 0")
+ERROR_TOKEN = Register("ERROR_TOKEN", STATUS_OFFSET + 0x10, 4, RO, 0, "first token of the block it is about")
+RESET = Register(
+    "RESET",
+    STATUS_OFFSET + 0x14,
+    4,
+    WO,
+    0,
+    "recovery of a job that does not finish",
+    (Field("reset", 0, 1, "write 1: drop the job and return every register to its reset value"),),
+)
+
+IDENTITY = Register("IDENTITY", IDENTITY_OFFSET, 4, RO, KERNEL_IDENTITY, "tells the kernel from any other")
+VERSION = Register(
+    "VERSION",
+    IDENTITY_OFFSET + 0x04,
+    4,
+    RO,
+    None,
+    "versions of this table and of the memory layouts",
+    (Field("registers", 0, 16, "REGISTER_VERSION"), Field("layout", 16, 16, "LAYOUT_VERSION")),
+)
+SCORER = Register(
+    "SCORER",
+    IDENTITY_OFFSET + 0x08,
+    4,
+    RO,
+    None,
+    "capabilities: arithmetic",
+    (
+        Field("query_group", 0, 8, "query heads scored at once"),
+        Field("query_bits", 8, 8, "width of a folded query code"),
+        Field("head_dims", 16, 8, "bit i: HEAD_DIMS[i] is supported"),
+    ),
+)
+STREAM = Register(
+    "STREAM",
+    IDENTITY_OFFSET + 0x0C,
+    4,
+    RO,
+    None,
+    "capabilities: streaming",
+    (Field("lanes", 0, 16, "8-bit multipliers per head"), Field("bus_bytes", 16, 16, "key stream width")),
+)
+BLOCK = Register(
+    "BLOCK",
+    IDENTITY_OFFSET + 0x10,
+    4,
+    RO,
+    None,
+    "capabilities: blocks",
+    (Field("block_tokens", 0, 16, "tokens of a key block"),),
+)
+
+# Of the current or last job; 0 when a job starts.
+CYCLES = Register("CYCLES", COUNTER_OFFSET, 8, RO, 0, "clock cycles since the start, until the last score")
+TOKENS = Register("TOKENS", COUNTER_OFFSET + 0x08, 8, RO, 0, "tokens scored and written")
+STREAMED_BYTES = Register("STREAMED_BYTES", COUNTER_OFFSET + 0x10, 8, RO, 0, "bytes of key planes read")
+
+ARGUMENTS = (
+    DESCRIPTOR_ADDRESS,
+    KEY_ADDRESS,
+    KEY_BYTES,
+    QUERY_ADDRESS,
+    QUERY_BYTES,
+    RESULT_ADDRESS,
+    RESULT_BYTES,
+    BLOCK_COUNT,
+    HEAD_DIM,
+    HEADS,
+)
+REGISTERS = (
+    *(CTRL, GIER, IER, ISR),
+    *ARGUMENTS,
+    *(STATUS, ERROR_CODE, ERROR_ADDRESS, ERROR_TOKEN, RESET),
+    *(IDENTITY, VERSION, SCORER, STREAM, BLOCK),
+    *(CYCLES, TOKENS, STREAMED_BYTES),
+)
+
+
+def identity_values(design: DesignConfig) -> dict[Register, int]:
+    """What a kernel built from `design` reads in the registers that describe it."""
+    head_dims = sum(1 << HEAD_DIMS.index(head_dim) for head_dim in design.head_dims)
+    return {
+        IDENTITY: KERNEL_IDENTITY,
+        VERSION: VERSION.pack(registers=REGISTER_VERSION, layout=LAYOUT_VERSION),
+        SCORER: SCORER.pack(
+            query_group=design.query_group, query_bits=design.query_bits, head_dims=head_dims
+        ),
+        STREAM: STREAM.pack(lanes=design.lanes, bus_bytes=design.bus_bytes),
+        BLOCK: BLOCK.pack(block_tokens=design.block_tokens),
+    }
+
+
+check_table(REGISTERS)

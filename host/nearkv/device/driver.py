@@ -1,0 +1,227 @@
+"""`ScorerDriver`: the one synchronous driver of the scoring kernel, for every transport."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearkv.codec.query import FoldedQuery
+from nearkv.device.access import RetryingAccess
+from nearkv.device.descriptors import job_image
+from nearkv.device.errors import DeviceError, DeviceTimeout, JobError
+from nearkv.device.memory import BumpAllocator
+from nearkv.device.transport import Bytes, Int64, Transport
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES
+from nearkv_hdl.spec.register_map import Register
+
+DEFAULT_TIMEOUT_PS = 10**12  # 1 s: the whole of a SmartSSD's 4 GB at its memory's rate takes a quarter of it
+
+
+@dataclass(frozen=True)
+class JobCounters:
+    """The kernel's performance counters of its last job."""
+
+    cycles: int
+    tokens: int
+    streamed_bytes: int
+
+
+class ScorerDriver:
+    """Programs scoring jobs through a transport and reads their results.
+
+    A failed transfer, and a job that failed or did not finish, is repeated once; the second failure is the
+    caller's, with the kernel reset, so that the next job finds it clean.
+
+    Args:
+        transport: an open transport; stays the caller's to close.
+        timeout_ps: how long one job may take, from its start to its interrupt.
+
+    Attributes:
+        access: registers and memory, with failed transfers repeated once.
+        job_retries: jobs that were repeated.
+
+    Raises:
+        ValueError: timeout_ps below 1.
+        DeviceError: the device is not the kernel that `transport.design` describes.
+
+    """
+
+    def __init__(self, transport: Transport, timeout_ps: int = DEFAULT_TIMEOUT_PS) -> None:
+        if timeout_ps < 1:
+            raise ValueError(f"timeout_ps is {timeout_ps}; allowed: from 1")
+        self.transport = transport
+        self.design = transport.design
+        self.access = RetryingAccess(transport)
+        self.job_retries = 0
+        self._timeout_ps = timeout_ps
+        self._allocator = BumpAllocator(transport.memory_base, transport.memory_bytes)
+        self._scratch_address = 0
+        self._scratch_bytes = 0
+        self._check_identity()
+        self._reset()
+
+    def allocate(self, nbytes: int, purpose: str, align_bytes: int = BLOCK_ALIGN_BYTES) -> int:
+        """Device memory for good; ValueError naming the purpose if it does not fit."""
+        return self._allocator.allocate(nbytes, align_bytes, purpose)
+
+    def score(self, key_addresses: Int64, first_tokens: Int64, folded: FoldedQuery) -> NDArray[np.int32]:
+        """Score key blocks that lie in device memory.
+
+        More heads than the design's query group take several jobs over the same blocks.
+
+        Args:
+            key_addresses: int64 [blocks], at least one.
+            first_tokens: int64 [blocks], token index of each block's first token.
+            folded: the query, folded over exactly these blocks in this order.
+
+        Returns:
+            int32 [blocks · block_tokens, heads].
+
+        Raises:
+            ValueError: shapes that disagree, a head_dim of another design, no device memory left.
+            JobError, DeviceTimeout, DeviceError: after a retry.
+
+        """
+        blocks, heads, head_dim = folded.codes.shape
+        if blocks == 0 or not len(key_addresses) == len(first_tokens) == blocks:
+            raise ValueError(
+                f"{len(key_addresses)} key addresses and {len(first_tokens)} first tokens for {blocks}"
+                " folded blocks; allowed: as many of each, at least one"
+            )
+        self.design.check_head_dim(head_dim)
+        group = self.design.query_group
+        passes = [slice(first, min(first + group, heads)) for first in range(0, heads, group)]
+        return np.concatenate([self._score_pass(key_addresses, first_tokens, folded, p) for p in passes], 1)
+
+    def last_job(self) -> JobCounters:
+        """Read the kernel's counters of its last job."""
+        return JobCounters(
+            self.access.read(reg.CYCLES), self.access.read(reg.TOKENS), self.access.read(reg.STREAMED_BYTES)
+        )
+
+    def _score_pass(
+        self, key_addresses: Int64, first_tokens: Int64, folded: FoldedQuery, heads: slice
+    ) -> NDArray[np.int32]:
+        blocks, _, head_dim = folded.codes.shape
+        count = heads.stop - heads.start
+        tokens = blocks * self.design.block_tokens
+        result_bytes = tokens * count * SCORE_BYTES
+        code_bytes = blocks * count * head_dim * (1 if self.design.query_bits <= 8 else 2)
+        # Results first: their size is a multiple of the descriptors' alignment.
+        result_address = self._scratch(result_bytes + blocks * DESCRIPTOR_BYTES + code_bytes)
+        descriptor_address = result_address + result_bytes
+        image = job_image(
+            descriptor_address, key_addresses, first_tokens, folded, heads, self.design.query_bits
+        )
+        arguments = {
+            reg.DESCRIPTOR_ADDRESS: descriptor_address,
+            reg.KEY_ADDRESS: int(key_addresses.min()),
+            reg.KEY_BYTES: int(np.ptp(key_addresses)) + self.design.layout(head_dim).block_bytes,
+            reg.QUERY_ADDRESS: descriptor_address + blocks * DESCRIPTOR_BYTES,
+            reg.QUERY_BYTES: code_bytes,
+            reg.RESULT_ADDRESS: result_address,
+            reg.RESULT_BYTES: result_bytes,
+            reg.BLOCK_COUNT: blocks,
+            reg.HEAD_DIM: head_dim,
+            reg.HEADS: count,
+        }
+        what = f"job of {blocks} blocks, {count} heads, head_dim {head_dim}"
+        try:
+            self._run(what, arguments, image)
+        except (JobError, DeviceTimeout):
+            self._reset()
+            self.job_retries += 1
+            try:
+                self._run(what, arguments, image)
+            except (JobError, DeviceTimeout):
+                self._reset()
+                raise
+        return self.access.read_memory(result_address, result_bytes).view("<i4").reshape(tokens, count)
+
+    def _scratch(self, nbytes: int) -> int:
+        """Address of memory for one job, which the next one reuses; grows at least twofold."""
+        if nbytes > self._scratch_bytes:
+            wanted = max(nbytes, 2 * self._scratch_bytes)
+            # Near the end of memory exactly what is needed may still fit.
+            size = wanted if wanted + BLOCK_ALIGN_BYTES <= self._allocator.free_bytes else nbytes
+            self._scratch_address = self.allocate(size, "a scoring job")
+            self._scratch_bytes = size
+        return self._scratch_address
+
+    def _run(self, what: str, arguments: dict[Register, int], image: Bytes) -> None:
+        """One attempt at a job, until its results are in device memory."""
+        self.access.write_memory(arguments[reg.DESCRIPTOR_ADDRESS], image)
+        for register, value in arguments.items():
+            self.access.write(register, value)
+        self.access.write(reg.CTRL, reg.CTRL.mask("ap_start"))
+        state = self._wait(what)
+        self.access.write(reg.ISR, reg.ISR.mask("done"))
+        self.access.write(reg.CTRL, reg.CTRL.mask("ap_continue"))
+        if state is not reg.JobState.DONE:
+            raise self._job_error(what, state)
+
+    def _wait(self, what: str) -> reg.JobState:
+        """Wait for the job's end. STATUS decides: an interrupt may be lost, or left from an earlier job."""
+        deadline_ps = self.transport.now_ps + self._timeout_ps
+        while True:
+            try:
+                self.transport.wait_interrupt(max(1, deadline_ps - self.transport.now_ps))
+            except DeviceTimeout:
+                state = self._state()
+                if state is reg.JobState.RUNNING:
+                    cycles = self.access.read(reg.CYCLES)
+                    raise DeviceTimeout(
+                        f"{what} did not finish within {self._timeout_ps} ps: state {state.name} after"
+                        f" {cycles} cycles",
+                        state,
+                        cycles,
+                    ) from None
+                return state
+            state = self._state()
+            if state is not reg.JobState.RUNNING:
+                return state
+
+    def _state(self) -> reg.JobState:
+        status = self.access.read(reg.STATUS)
+        try:
+            return reg.JobState(reg.STATUS.unpack(status)["state"])
+        except ValueError:  # all ones, when the link is down
+            raise DeviceError(
+                f"transport {self.transport.name}: STATUS is {status:#x}, no job state"
+            ) from None
+
+    def _job_error(self, what: str, state: reg.JobState) -> JobError:
+        """Read the sticky error, clear it, and put it into words."""
+        found = self.access.read(reg.ERROR_CODE)
+        try:
+            code = reg.ErrorCode(found)
+        except ValueError:
+            raise DeviceError(
+                f"{what}: state {state.name}, ERROR_CODE is {found:#x}, no known error"
+            ) from None
+        address, token = self.access.read(reg.ERROR_ADDRESS), self.access.read(reg.ERROR_TOKEN)
+        self.access.write(reg.ERROR_CODE, 0)
+        return JobError(
+            f"{what}: state {state.name}, error {code.name} at address {address:#x}, block of token {token}",
+            code,
+            address,
+            token,
+        )
+
+    def _check_identity(self) -> None:
+        for register, expected in reg.identity_values(self.design).items():
+            found = self.access.read(register)
+            if found != expected:
+                raise DeviceError(
+                    f"transport {self.transport.name}: {register.name} is {found:#x}"
+                    f" {register.unpack(found) or ''}; design {self.design.name} has {expected:#x}"
+                    f" {register.unpack(expected) or ''}"
+                )
+
+    def _reset(self) -> None:
+        self.access.write(reg.RESET, reg.RESET.mask("reset"))
+        self.access.write(reg.GIER, reg.GIER.mask("enable"))
+        self.access.write(reg.IER, reg.IER.mask("done"))

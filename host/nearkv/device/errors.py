@@ -1,0 +1,45 @@
+"""What can go wrong with a device. All are OSErrors: the fault lies outside the program's own arguments."""
+
+from __future__ import annotations
+
+from nearkv_hdl.spec.registers import ErrorCode, JobState
+
+
+class DeviceError(OSError):
+    """The device or its link failed; the message names the operation and the cause."""
+
+
+class TransferError(DeviceError):
+    """One transfer failed and may be repeated: transports raise it, the driver retries once."""
+
+
+class DeviceTimeout(DeviceError, TimeoutError):
+    """No interrupt before the deadline.
+
+    Attributes:
+        state: what the device said about the job when the deadline passed; None if nobody asked yet.
+        cycles: clock cycles the device had then spent on it.
+
+    """
+
+    def __init__(self, message: str, state: JobState | None = None, cycles: int = 0) -> None:
+        super().__init__(message)
+        self.state = state
+        self.cycles = cycles
+
+
+class JobError(DeviceError):
+    """The device stopped a job.
+
+    Attributes:
+        code: the sticky error code.
+        address: device address the error is about, 0 if none.
+        token: first token of the block the error is about.
+
+    """
+
+    def __init__(self, message: str, code: ErrorCode, address: int, token: int) -> None:
+        super().__init__(message)
+        self.code = code
+        self.address = address
+        self.token = token
