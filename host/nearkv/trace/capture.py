@@ -145,7 +145,7 @@ def _header(request: CaptureRequest, config: llama.LlamaConfig, model: GgufFile)
 
 def _keep(attention: llama.LayerAttention, head: int, queries: int) -> HeadStream:
     def half(x: NDArray[np.float32]) -> NDArray[np.float16]:
-        if (peak := float(np.abs(x).max())) > np.finfo(np.float16).max:
+        if (peak := float(np.abs(x).max())) > float(np.finfo(np.float16).max):
             raise ValueError(f"layer {attention.layer}, KV head {head}: {peak:g} does not fit float16")
         return x.astype(np.float16)
 
