@@ -261,6 +261,20 @@ def test_byte_without_a_token(tiny: TinyModel, capture: Callable) -> None:
     assert "byte 0x7a" in capture(tiny, text=TEXT + "z").err
 
 
+def test_damaged_vocabulary(tiny: TinyModel, capture: Callable) -> None:
+    tiny.metadata["tokenizer.ggml.merges"][0] = "t missing"
+    assert "vocabulary and merges do not fit together" in capture(tiny).err
+
+
+@pytest.mark.parametrize("value", [np.nan, 1e30])
+def test_damaged_weights(tiny: TinyModel, capture: Callable, tmp_path: Path, value: float) -> None:
+    tiny.weights["output_norm.weight"][3] = value
+    outcome = capture(tiny, "--perplexity")
+    assert outcome.code == 2
+    assert "the model's weights are damaged" in outcome.err
+    assert not (tmp_path / "trace").exists()
+
+
 def test_value_beyond_float16(tiny: TinyModel, capture: Callable) -> None:
     tiny.weights["blk.0.attn_v.weight"] *= 1e6
     assert "layer 0, KV head 1" in (err := capture(tiny).err)

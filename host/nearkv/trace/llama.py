@@ -30,6 +30,8 @@ LAYER_WEIGHTS = (
     "ffn_up",
     "ffn_down",
 )
+# A guess among 2^32 tokens costs 22 nats; only broken weights come near this.
+MAX_LOSS = 100.0
 # Tokens that attend at once: bounds the score matrix to heads · CHUNK · context floats.
 CHUNK = 256
 
@@ -181,7 +183,7 @@ def perplexity(
     """exp of the mean negative log-likelihood of tokens 1…n−1, each given all tokens before it.
 
     `hidden` is the last layer's output, float32 [tokens, hidden]; `tied` says that the embedding is the
-    output matrix as well.
+    output matrix as well. Raises ValueError where the loss shows broken weights.
     """
     output = weight("token_embd.weight" if tied else "output.weight", None)
     normed = rms_norm(hidden[:-1], weight("output_norm.weight", None), config.norm_epsilon)
@@ -192,7 +194,10 @@ def perplexity(
         peak = logits.max(axis=1, keepdims=True)
         log_sum = np.log(np.exp(logits - peak).sum(axis=1, dtype=np.float64)) + peak[:, 0]
         total += float(np.sum(log_sum - logits[np.arange(len(targets)), targets]))
-    return math.exp(total / len(normed))
+    loss = total / len(normed)
+    if not loss < MAX_LOSS:
+        raise ValueError(f"the mean loss is {loss:g} nats per token: the model's weights are damaged")
+    return math.exp(loss)
 
 
 def rms_norm(x: Float32Array, gain: Float32Array, epsilon: float) -> Float32Array:

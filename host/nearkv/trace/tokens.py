@@ -29,7 +29,10 @@ def encode(metadata: Mapping[str, Any], text: str) -> list[int]:
     tokens = _required(metadata, "tokens")
     vocabulary = {token: index for index, token in enumerate(tokens)}
     merges = [tuple(merge.split(" ", 1)) for merge in _required(metadata, "merges")]
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    try:
+        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    except Exception as error:  # the package raises the bare class
+        raise ValueError(f"the model's vocabulary and merges do not fit together: {error}") from None
     byte_level = pre_tokenizers.ByteLevel(
         add_prefix_space=bool(metadata.get(PREFIX + "add_space_prefix", False))
     )
