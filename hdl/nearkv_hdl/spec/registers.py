@@ -45,6 +45,8 @@ class ErrorCode(IntEnum):
     RESULT_ADDRESS = 9  # the result window is misaligned, too small, or leaves the memory
     UNWRITTEN = 10  # memory that was never written was to be read
     START_WHILE_BUSY = 11  # ap_start before the job in flight had finished
+    QUERY_CODE = 12  # a folded code outside the design's format
+    SCORE_OVERFLOW = 13  # a score that does not fit 32 bits
 
 
 RW, RO, WO = Access.READ_WRITE, Access.READ_ONLY, Access.WRITE_ONLY

@@ -1,0 +1,147 @@
+"""From the arguments in the registers to a checked job, or to the first thing that is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearkv.device.descriptors import DESCRIPTOR_DTYPE, query_code_dtype
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.formats import SHIFT
+from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat
+from nearkv_hdl.spec.register_map import Register
+from nearkv_sim.card.memory import DeviceMemory, UnwrittenMemory
+from nearkv_sim.card.register_file import RegisterFile
+from nearkv_sim.engines import ScoringJob
+
+ADDRESS_ALIGN_BYTES = 64  # descriptors, query codes and results: one beat of a 512-bit memory port
+_FAR_ADDRESS = 1 << 62  # outside every memory; larger addresses are folded to it, so that sums fit int64
+Bools = NDArray[np.bool_]
+Int64 = NDArray[np.int64]
+
+
+class JobFault(Exception):
+    """What stops a job, as it appears in the error registers."""
+
+    def __init__(self, code: reg.ErrorCode, address: int = 0, token: int = 0) -> None:
+        super().__init__(f"{code.name} at {address:#x}, token {token}")
+        self.code = code
+        self.address = address
+        self.token = token
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Addresses a job may touch: a programmed window, as far as it lies in the memory."""
+
+    low: int
+    high: int
+
+    def excludes(self, addresses: Int64, nbytes: Int64 | int, align_bytes: int) -> Bools:
+        """Which of the ranges are misaligned or not wholly inside."""
+        misaligned: Bools = addresses % align_bytes != 0
+        return misaligned | (addresses < self.low) | (addresses + nbytes > self.high)
+
+
+def load_job(registers: RegisterFile, memory: DeviceMemory, design: DesignConfig) -> ScoringJob:
+    """Read and check the job that the argument registers describe.
+
+    Nothing outside the windows is read. Raises JobFault for the first block that is wrong.
+    """
+    blocks, heads = registers[reg.BLOCK_COUNT], registers[reg.HEADS]
+    head_dim = registers[reg.HEAD_DIM]
+    if blocks == 0:
+        raise JobFault(reg.ErrorCode.BLOCK_COUNT)
+    if not 1 <= heads <= design.query_group:
+        raise JobFault(reg.ErrorCode.HEADS)
+    if head_dim not in design.head_dims:
+        raise JobFault(reg.ErrorCode.HEAD_DIM)
+    _check_result(registers, memory, blocks * design.block_tokens * heads * SCORE_BYTES)
+    descriptors = _read_descriptors(registers, memory, blocks)
+    tokens = descriptors["first_token"].astype(np.int64)
+    key_address, query_address = _signed(descriptors["key_address"]), _signed(descriptors["query_address"])
+    layout = design.layout(head_dim)
+    int4 = descriptors["key_format"] == KeyFormat.INT4
+    streamed_bytes = np.where(int4, layout.plane_bytes, layout.block_bytes)
+    code_dtype = query_code_dtype(design.query_bits)
+    query_bytes = heads * head_dim * code_dtype.itemsize
+    keys = _window(registers, memory, reg.KEY_ADDRESS, reg.KEY_BYTES)
+    queries = _window(registers, memory, reg.QUERY_ADDRESS, reg.QUERY_BYTES)
+    _raise_first(
+        tokens,
+        [
+            (reg.ErrorCode.HEAD_DIM, descriptors["head_dim"] != head_dim, None),
+            (reg.ErrorCode.HEADS, descriptors["heads"] != heads, None),
+            (reg.ErrorCode.KEY_FORMAT, descriptors["key_format"] > max(KeyFormat), None),
+            (reg.ErrorCode.SHIFT, descriptors["shift"][:, :heads].max(axis=1) > SHIFT.max, None),
+            (
+                reg.ErrorCode.KEY_ADDRESS,
+                keys.excludes(key_address, streamed_bytes, BLOCK_ALIGN_BYTES),
+                descriptors["key_address"],
+            ),
+            (
+                reg.ErrorCode.QUERY_ADDRESS,
+                queries.excludes(query_address, query_bytes, ADDRESS_ALIGN_BYTES),
+                descriptors["query_address"],
+            ),
+        ],
+    )
+    try:
+        rows = memory.gather(query_address, query_bytes)
+        at = [(int(address), int(size)) for address, size in zip(key_address, streamed_bytes, strict=True)]
+        planes = tuple(memory.read(*place) for place in at)
+    except UnwrittenMemory as error:
+        block = int(np.argmax((key_address == error.address) | (query_address == error.address)))
+        raise JobFault(reg.ErrorCode.UNWRITTEN, error.address, int(tokens[block])) from None
+    codes = rows.view(code_dtype).reshape(blocks, heads, head_dim).astype(np.int16)
+    outside = np.abs(codes.astype(np.int32)).max(axis=(1, 2)) > design.query_code.max
+    _raise_first(tokens, [(reg.ErrorCode.QUERY_CODE, outside, descriptors["query_address"])])
+    return ScoringJob(
+        head_dim=head_dim,
+        planes=planes,
+        sources=tuple((address, memory.generation(address, size)) for address, size in at),
+        key_formats=tuple(KeyFormat(value) for value in descriptors["key_format"].tolist()),
+        first_tokens=tokens,
+        query_codes=codes,
+        shift=descriptors["shift"][:, :heads].astype(np.int64),
+        bias=descriptors["bias"][:, :heads].astype(np.int64),
+    )
+
+
+def _signed(addresses: NDArray[np.uint64]) -> Int64:
+    return np.minimum(addresses, np.uint64(_FAR_ADDRESS)).astype(np.int64)
+
+
+def _window(registers: RegisterFile, memory: DeviceMemory, address: Register, size: Register) -> _Window:
+    low = registers[address]
+    return _Window(max(low, memory.base), min(low + registers[size], memory.end))
+
+
+def _check_result(registers: RegisterFile, memory: DeviceMemory, nbytes: int) -> None:
+    address = registers[reg.RESULT_ADDRESS]
+    fits = memory.base <= address and address + nbytes <= memory.end
+    if address % ADDRESS_ALIGN_BYTES or not fits or registers[reg.RESULT_BYTES] < nbytes:
+        raise JobFault(reg.ErrorCode.RESULT_ADDRESS, address)
+
+
+def _read_descriptors(registers: RegisterFile, memory: DeviceMemory, blocks: int) -> NDArray[np.void]:
+    address, nbytes = registers[reg.DESCRIPTOR_ADDRESS], blocks * DESCRIPTOR_BYTES
+    if address % ADDRESS_ALIGN_BYTES or not memory.base <= address <= memory.end - nbytes:
+        raise JobFault(reg.ErrorCode.DESCRIPTOR_ADDRESS, address)
+    try:
+        return memory.read(address, nbytes).view(DESCRIPTOR_DTYPE)
+    except UnwrittenMemory:
+        raise JobFault(reg.ErrorCode.UNWRITTEN, address) from None
+
+
+def _raise_first(tokens: Int64, checks: list[tuple[reg.ErrorCode, Bools, NDArray[np.uint64] | None]]) -> None:
+    """Raise for the first block that fails a check, by the first check that it fails."""
+    failed = np.stack([bad for _, bad, _ in checks])
+    if not failed.any():
+        return
+    block = int(np.argmax(failed.any(axis=0)))
+    code, _, addresses = checks[int(np.argmax(failed[:, block]))]
+    raise JobFault(code, 0 if addresses is None else int(addresses[block]), int(tokens[block]))

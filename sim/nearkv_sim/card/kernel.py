@@ -1,0 +1,159 @@
+"""Registers and job control of the scoring kernel, with any engine behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearkv.device.transport import Bytes
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_sim.card.job import JobFault, load_job
+from nearkv_sim.card.memory import DeviceMemory
+from nearkv_sim.card.register_file import RegisterFile
+from nearkv_sim.engines import Engine, EngineStalled, ScoreOverflow
+
+PS_PER_S = 10**12
+_NEVER_PS = 1 << 63  # beyond every time a transport can reach
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A job in flight and how it will end."""
+
+    start_ps: int
+    finish_ps: int
+    fault: JobFault | None = None
+    result: Bytes | None = None
+    cycles: int = 0
+    tokens: int = 0
+    streamed_bytes: int = 0
+
+
+class Kernel:
+    """The kernel behind the register table.
+
+    A job is worked out when it starts, but appears to run: until `cycles / clock_hz` have passed, STATUS says
+    RUNNING, the result is not in memory and no interrupt is raised. A job that fails does so at once.
+
+    Args:
+        design: what the identity registers describe.
+        memory: what jobs read and write.
+        engine: scores the jobs.
+        raise_interrupt: called with the time at which the interrupt line rises.
+
+    Attributes:
+        device_cycles: clock cycles of all finished jobs.
+        jobs: finished jobs, failed ones included.
+
+    """
+
+    def __init__(
+        self,
+        design: DesignConfig,
+        memory: DeviceMemory,
+        engine: Engine,
+        raise_interrupt: Callable[[int], None],
+    ) -> None:
+        self._design = design
+        self._memory = memory
+        self._engine = engine
+        self._raise_interrupt = raise_interrupt
+        self._registers = RegisterFile(design)
+        self._job: _Job | None = None
+        self.device_cycles = 0
+        self.jobs = 0
+
+    def read_word(self, offset: int, at_ps: int) -> int:
+        """Value of a register word at that time."""
+        self.finish_until(at_ps)
+        if self._job is not None:
+            elapsed_ps = max(0, at_ps - self._job.start_ps)
+            self._registers[reg.CYCLES] = elapsed_ps * self._design.clock_hz // PS_PER_S
+        return self._registers.read_word(offset)
+
+    def write_word(self, offset: int, value: int, at_ps: int) -> None:
+        """Write a register word at that time, with all that follows from it."""
+        self.finish_until(at_ps)
+        if offset == reg.CTRL.offset:
+            # The bits of CTRL are commands; what it reads is the kernel's state.
+            command = reg.CTRL.unpack(value)
+            if command["ap_continue"]:
+                self._registers[reg.CTRL] &= ~(reg.CTRL.mask("ap_done") | reg.CTRL.mask("ap_ready"))
+            if command["ap_start"]:
+                self._start(at_ps)
+            return
+        register = self._registers.write_word(offset, value)
+        if register is reg.ERROR_CODE:
+            self._registers[reg.ERROR_ADDRESS] = self._registers[reg.ERROR_TOKEN] = 0
+        elif register is reg.RESET and reg.RESET.unpack(value)["reset"]:
+            self._job = None
+            self._registers.reset()
+
+    def finish_until(self, at_ps: int) -> None:
+        """End the job in flight if its time has come by then."""
+        if self._job is not None and self._job.finish_ps <= at_ps:
+            job, self._job = self._job, None
+            self._finish(job)
+
+    def _start(self, at_ps: int) -> None:
+        if self._job is not None:
+            self._record(JobFault(reg.ErrorCode.START_WHILE_BUSY))
+            return
+        self._registers[reg.CTRL] = reg.CTRL.mask("ap_start")
+        self._registers[reg.STATUS] = reg.STATUS.pack(state=reg.JobState.RUNNING)
+        for counter in (reg.CYCLES, reg.TOKENS, reg.STREAMED_BYTES):
+            self._registers[counter] = 0
+        if self._registers[reg.ERROR_CODE] != reg.ErrorCode.NONE:
+            self._job = _Job(at_ps, at_ps)
+            return
+        try:
+            self._job = self._run(at_ps)
+        except JobFault as fault:
+            self._job = _Job(at_ps, at_ps, fault)
+        except ScoreOverflow:
+            self._job = _Job(at_ps, at_ps, JobFault(reg.ErrorCode.SCORE_OVERFLOW))
+        except EngineStalled:
+            self._job = _Job(at_ps, _NEVER_PS)
+
+    def _run(self, at_ps: int) -> _Job:
+        job = load_job(self._registers, self._memory, self._design)
+        outcome = self._engine.run(job)
+        return _Job(
+            start_ps=at_ps,
+            finish_ps=at_ps - (-outcome.cycles * PS_PER_S // self._design.clock_hz),
+            result=np.ascontiguousarray(outcome.scores, "<i4").reshape(-1).view(np.uint8),
+            cycles=outcome.cycles,
+            tokens=len(outcome.scores),
+            streamed_bytes=sum(len(planes) for planes in job.planes),
+        )
+
+    def _finish(self, job: _Job) -> None:
+        """Publish a job's end: memory first, then registers, then the interrupt."""
+        registers = self._registers
+        if job.fault is not None:
+            self._record(job.fault)
+        failed = registers[reg.ERROR_CODE] != reg.ErrorCode.NONE
+        if job.result is not None and not failed:
+            self._memory.write(registers[reg.RESULT_ADDRESS], job.result)
+        registers[reg.CYCLES] = job.cycles
+        registers[reg.TOKENS] = job.tokens
+        registers[reg.STREAMED_BYTES] = job.streamed_bytes
+        self.device_cycles += job.cycles
+        self.jobs += 1
+        registers[reg.STATUS] = reg.STATUS.pack(state=reg.JobState.FAILED if failed else reg.JobState.DONE)
+        registers[reg.CTRL] = reg.CTRL.pack(ap_done=1, ap_idle=1, ap_ready=1)
+        if registers[reg.IER] & reg.IER.mask("done"):
+            rises = not registers[reg.ISR] & reg.ISR.mask("done")
+            registers[reg.ISR] |= reg.ISR.mask("done")
+            if rises and registers[reg.GIER] & reg.GIER.mask("enable"):
+                self._raise_interrupt(job.finish_ps)
+
+    def _record(self, fault: JobFault) -> None:
+        """Keep the first error."""
+        if self._registers[reg.ERROR_CODE] == reg.ErrorCode.NONE:
+            self._registers[reg.ERROR_CODE] = fault.code
+            self._registers[reg.ERROR_ADDRESS] = fault.address
+            self._registers[reg.ERROR_TOKEN] = fault.token
