@@ -1,0 +1,224 @@
+"""The proof engine: RTLIL to AIGER with Yosys, then ABC's property-directed reachability or bounded check."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+
+# Yosys runs in a process of its own: its errors end the process, and its log goes to stdout.
+_YOSYS = "import sys; from pyosys import libyosys as ys; ys.run_pass('script ' + sys.argv[1])"
+
+# Word-level preparation. Assertions become $assert/$assume cells, memories keep their cells.
+_PREPARE = """\
+read_rtlil {rtlil}
+hierarchy -top top
+proc
+flatten
+opt_clean
+memory_collect
+memory_nordff
+"""
+
+_TO_AIGER = """\
+{cuts}
+async2sync
+chformal -lower
+chformal -cover -live -fair -remove
+chformal -assume -early
+opt_clean
+memory_map -formal
+formalff -setundef -clk2ff -ff2anyinit
+setundef -undriven -anyseq
+opt -full
+techmap
+opt -fast
+simplemap
+dffunmap
+aigmap
+opt_clean
+delete -output
+write_aiger -I -B -zinit -map design.aim design.aig
+"""
+
+_FLIP_FLOPS = "t:$dff t:$dffe t:$sdff t:$sdffe t:$sdffce t:$adff t:$adffe"
+
+
+class Status(Enum):
+    """What is known after a run."""
+
+    PROVED = "proved"  # for all time
+    BOUNDED = "holds for the first cycles"
+    REFUTED = "refuted"
+    UNKNOWN = "unknown"
+
+
+class FormalError(RuntimeError):
+    """A tool failed; the message ends with what it said."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Outcome of a proof.
+
+    Args:
+        status: what is known.
+        message: one line for a person.
+        cycles: BOUNDED: cycles searched; REFUTED: cycles of the counterexample.
+        counterexample: values of the bench's free inputs, one mapping per cycle (REFUTED only). Inputs
+            that stand for cut-away logic are left out.
+
+    """
+
+    status: Status
+    message: str
+    cycles: int | None = None
+    counterexample: tuple[Mapping[str, int], ...] = field(default=())
+
+    def __bool__(self) -> bool:
+        """Whether the property holds, for all time or as far as was asked."""
+        return self.status in (Status.PROVED, Status.BOUNDED)
+
+
+def _require(module: str) -> Path:
+    found = importlib.util.find_spec(module)
+    if found is None or not found.submodule_search_locations:
+        raise FormalError(f"proofs need the package {module}: install the extra `formal`")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def run_yosys(script: str, folder: Path) -> str:
+    """Run a Yosys script in a folder; FormalError with the end of the log if it fails."""
+    _require("pyosys")
+    path = folder / "run.ys"
+    path.write_text(script)
+    result = subprocess.run(
+        [sys.executable, "-c", _YOSYS, path.name], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        raise FormalError(f"yosys failed: {(result.stdout + result.stderr)[-800:]}")
+    return result.stdout
+
+
+def cut_commands(cut: Sequence[str]) -> str:
+    """Replace the outputs of all cells of the named types by free values."""
+    return "\n".join(f"cutpoint t:{cell}" for cell in cut)
+
+
+def _read_inputs(folder: Path, ports: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
+    """Decode ABC's counterexample: a line of latches, then one line of inputs per cycle."""
+    where: dict[int, tuple[str, int]] = {}
+    for line in (folder / "design.aim").read_text().splitlines():
+        kind, position, bit, name = line.split()
+        if kind == "input" and name in ports:
+            where[int(position)] = (name, int(bit))
+    cycles: list[Mapping[str, int]] = []
+    for line in (folder / "design.cex").read_text().splitlines()[1:]:
+        if not re.fullmatch(r"[01x]+", line):
+            break
+        values = dict.fromkeys(ports, 0)
+        for index, (port, shift) in where.items():
+            values[port] |= int(line[index] == "1") << shift
+        cycles.append(values)
+    return tuple(cycles)
+
+
+def prove(
+    design: Any,
+    inputs: Mapping[str, Any],
+    *,
+    bound: int | None = None,
+    cut: Sequence[str] = (),
+    timeout_seconds: int = 60,
+) -> Proof:
+    """Prove every Assert in a design under its Assumes, from the initial state, resets at any time.
+
+    Args:
+        design: an elaboratable.
+        inputs: its free inputs by name; everything else must be driven inside.
+        bound: None proves for all time; a number checks only the first so many cycles.
+        cut: Yosys cell types whose outputs become free values ($mul, $mem_v2). A proof with cuts holds for
+            the design without them; a refutation may be an artefact of the cut.
+        timeout_seconds: limit of CPU time for ABC.
+
+    Raises FormalError if a tool is missing or fails, ValueError for a bound below 1.
+
+    """
+    if bound is not None and bound < 1:
+        raise ValueError(f"bound is {bound}; allowed: from 1")
+    with tempfile.TemporaryDirectory(prefix="nearkv-formal-") as name:
+        folder = Path(name)
+        text = rtlil.convert(design, ports=list(inputs.values()), emit_src=False)
+        if '\\FLAVOR "assert"' not in text:
+            raise FormalError("the design asserts nothing")
+        (folder / "design.il").write_text(text)
+        run_yosys(_PREPARE.format(rtlil="design.il") + _TO_AIGER.format(cuts=cut_commands(cut)), folder)
+        log = "combinational" if bound is None else _abc(folder, f"bmc3 -F {bound} -T {timeout_seconds}")
+        if "combinational" in log:  # bmc3 wants registers; without any, a proof is as easy as a search
+            log = _abc(folder, f"pdr -T {timeout_seconds}")
+        if asserted := re.search(r"was asserted in frame (\d+)", log):
+            widths = {port: len(signal) for port, signal in inputs.items()}
+            trace = _read_inputs(folder, widths)
+            cycles = int(asserted[1]) + 1
+            return Proof(Status.REFUTED, f"breached in cycle {cycles}", cycles, trace)
+    if "Property proved" in log or "All outputs solved" in log:  # the latter: constant after optimisation
+        return Proof(Status.PROVED, "proved for all time")
+    if bound and (done := re.search(r"No output asserted in (\d+) frames", log)) and int(done[1]) >= bound:
+        return Proof(Status.BOUNDED, f"holds for {bound} cycles", bound)
+    return Proof(Status.UNKNOWN, f"undecided: {log.strip()[-200:]}")
+
+
+def _abc(folder: Path, method: str) -> str:
+    """Run one of ABC's methods on the folder's AIGER file; returns its log."""
+    command = f"read_aiger design.aig; fold; orpos; strash; {method}; write_cex -a design.cex"
+    result = subprocess.run(
+        [_require("pyosys") / "yosys-abc", "-q", command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.stdout
+
+
+def depends_on(design: Any, ports: Sequence[Any], target: str, source: str) -> bool:
+    """Whether output `target` depends on input `source` through gates alone, within a cycle.
+
+    Structural, on the netlist after optimisation: False is a proof, True may be a path that logic blocks.
+    """
+    script = (
+        _PREPARE.format(rtlil="design.il")
+        + f"""\
+chformal -remove
+cutpoint {_FLIP_FLOPS}
+delete -port top/o:* top/{target} %d
+opt -full
+opt_clean -purge
+memory_map
+opt -full
+techmap
+simplemap
+splitnets
+opt -full
+opt_clean -purge
+select -set cone top/{target} %ci* top/{source} %i
+select -count @cone
+"""
+    )
+    with tempfile.TemporaryDirectory(prefix="nearkv-formal-") as name:
+        folder = Path(name)
+        (folder / "design.il").write_text(rtlil.convert(design, ports=list(ports), emit_src=False))
+        log = run_yosys(script, folder)
+    found = re.search(r"(\d+) objects", log)
+    if found is None:
+        raise FormalError(f"yosys said nothing of the cone: {log[-400:]}")
+    return int(found[1]) > 0
