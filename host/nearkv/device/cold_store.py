@@ -12,7 +12,7 @@ from nearkv.codec.key_block import Float16, KeyBlocks, check_fp16_rows, pack_blo
 from nearkv.codec.query import fold_query, prepare_query
 from nearkv.device.driver import ScorerDriver
 from nearkv_hdl.spec.formats import TOKEN_INDEX
-from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, KeyFormat
 
 Int64 = NDArray[np.int64]
 
@@ -110,7 +110,10 @@ class ColdStream:
         if self.sealed_tokens + len(keys) > TOKEN_INDEX.max + 1:
             raise ValueError(f"stream {self.name!r} would pass token {TOKEN_INDEX.max}")
         blocks = quantise_keys(keys, self.block_tokens)
-        planes = pack_blocks(blocks)
+        # A block starts on its own mapping unit, also where a build has smaller blocks.
+        stride_bytes = -(-self._layout.block_bytes // BLOCK_ALIGN_BYTES) * BLOCK_ALIGN_BYTES
+        planes = np.zeros((len(blocks), stride_bytes), np.uint8)
+        planes[:, : self._layout.block_bytes] = pack_blocks(blocks)
         rows = np.concatenate([keys, values], axis=1).view(np.uint8)
         address = self._driver.allocate(
             planes.nbytes + rows.nbytes, f"stream {self.name!r} with {len(keys)} more tokens"
@@ -119,7 +122,7 @@ class ColdStream:
         self._driver.access.write_memory(address, np.concatenate([planes.reshape(-1), rows.reshape(-1)]))
         index = np.arange(len(blocks))
         row_address = address + planes.nbytes + index * (self.block_tokens * self._layout.kv_row_bytes)
-        self._key_address = np.concatenate([self._key_address, address + index * self._layout.block_bytes])
+        self._key_address = np.concatenate([self._key_address, address + index * stride_bytes])
         self._row_address = np.concatenate([self._row_address, row_address])
         self._centre = np.concatenate([self._centre, blocks.centre])
         self._scale = np.concatenate([self._scale, blocks.scale])

@@ -1,0 +1,195 @@
+"""One driver on every transport: the same scores, the same traffic, the same cycles."""
+
+import numpy as np
+import pytest
+
+from nearkv.codec.key_block import KeyBlocks, dequantise_keys, pack_blocks
+from nearkv.codec.query import FoldedQuery, fold_query, prepare_query
+from nearkv.device.descriptors import job_image
+from nearkv.device.driver import JobCounters, ScorerDriver
+from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, BlockDescriptor, KeyFormat
+from nearkv_sim.golden.scorer import ScorerModel
+from nearkv_sim.golden.scorer_timing import job_cycles
+
+INT8, INT4 = KeyFormat
+
+
+def store(driver, blocks):
+    """Write key blocks to the device; returns their addresses."""
+    planes = pack_blocks(blocks)
+    address = driver.allocate(planes.nbytes + 4096 * len(blocks), "test keys")
+    size = -(-blocks.layout.block_bytes // 4096) * 4096
+    addresses = address + size * np.arange(len(blocks))
+    for at, block in zip(addresses.tolist(), planes, strict=True):
+        driver.access.write_memory(at, block)
+    return addresses
+
+
+def random_query(rng, heads, head_dim):
+    return rng.standard_normal((heads, head_dim)).astype(np.float16)
+
+
+def golden(design, blocks, folded):
+    int8 = np.array([f is INT8 for f in folded.key_format])[:, None, None]
+    codes = np.where(int8, blocks.codes, blocks.codes & np.int8(-16))
+    return ScorerModel(design).score(codes, folded.codes, folded.shift, folded.bias)
+
+
+def test_hand_made_block(driver):
+    """Query code 3 on channel 1, bias −7, e = 2: a score is −7 + 4 · 3 · code[t, 1]."""
+    design = driver.design
+    layout = design.layout(64)
+    codes = np.zeros((1, design.block_tokens, 64), np.int8)
+    codes[0, :4, 1] = [-128, -1, 0, 127]
+    codes[0, :, 0] = 99  # must not count
+    table = np.ones((1, 64), np.float16)
+    addresses = store(driver, KeyBlocks(layout, table, table, codes))
+    query = np.zeros((1, 1, 64), np.int16)
+    query[0, 0, 1] = 3
+    expected = [-7 - 12 * 128, -7 - 12, -7, -7 + 12 * 127]
+    for key_format, codes_seen in (
+        (INT8, expected),
+        (INT4, [-7 - 12 * 128, -7 - 12 * 16, -7, -7 + 12 * 112]),
+    ):
+        folded = FoldedQuery(query, np.array([[2]]), np.array([[-7]]), np.array([0]), (key_format,))
+        scores = driver.score(addresses, np.array([0]), folded)
+        assert scores.dtype == np.int32
+        assert scores.shape == (design.block_tokens, 1)
+        assert scores[:4, 0].tolist() == codes_seen
+        assert (scores[4:] == -7).all()
+
+
+@pytest.mark.parametrize("heads", range(1, 9))
+def test_every_number_of_heads(driver, rng, random_keys, heads):
+    blocks = random_keys(driver.design, 3, 64)
+    addresses = store(driver, blocks)
+    query = prepare_query(random_query(rng, heads, 64))
+    folded = fold_query(query, blocks, (INT8, INT4, INT8), driver.design.query_code)
+    jobs = driver.transport.counters.jobs
+    scores = driver.score(addresses, np.arange(3) * 16, folded)
+    assert np.array_equal(scores, golden(driver.design, blocks, folded))
+    assert driver.transport.counters.jobs - jobs == -(-heads // driver.design.query_group)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("formats", [(INT8,), (INT4,), (INT4, INT8, INT8, INT4, INT4)], ids=str)
+def test_every_head_dim_and_format(driver, rng, random_keys, head_dim, formats):
+    design = driver.design
+    blocks = random_keys(design, len(formats), head_dim)
+    addresses = store(driver, blocks)
+    query = random_query(rng, 2, head_dim)
+    folded = fold_query(prepare_query(query), blocks, formats, design.query_code)
+    before = driver.transport.counters
+    scores = driver.score(addresses, np.arange(len(formats)) * design.block_tokens, folded)
+    assert np.array_equal(scores, golden(design, blocks, folded))
+    # Independent of the golden model: the real logit of the keys as stored, within the query's rounding.
+    logits = scores * 2.0**-folded.score_fraction_bits
+    for index, key_format in enumerate(formats):
+        one = KeyBlocks(
+            blocks.layout,
+            blocks.centre[index : index + 1],
+            blocks.scale[index : index + 1],
+            blocks.codes[index : index + 1],
+        )
+        real = dequantise_keys(one, key_format) @ query.T.astype(np.float64)
+        real *= np.log2(np.e) / np.sqrt(head_dim)
+        lsb = np.exp2(folded.shift[index] - folded.score_fraction_bits)
+        bound = 0.5 * 128 * head_dim * lsb + 1e-3 * np.abs(real).max()
+        rows = slice(index * design.block_tokens, (index + 1) * design.block_tokens)
+        assert (np.abs(logits[rows] - real) <= bound).all()
+    cycles = job_cycles(design, [head_dim] * len(formats), formats)
+    assert (driver.transport.counters - before).device_cycles == cycles
+    streamed = sum(blocks.layout.streamed_bytes(f) for f in formats)
+    assert driver.last_job() == JobCounters(cycles, len(formats) * design.block_tokens, streamed)
+
+
+def test_128_token_blocks_and_byte_queries(open_card, transport_name, rng, random_keys):
+    with open_card(transport_name, "tiny") as card:
+        driver = ScorerDriver(card)
+        blocks = random_keys(driver.design, 2, 64)
+        addresses = store(driver, blocks)
+        query = prepare_query(random_query(rng, 3, 64))
+        folded = fold_query(query, blocks, (INT4, INT8), driver.design.query_code)
+        scores = driver.score(addresses, np.array([256, 0]), folded)
+        assert np.array_equal(scores, golden(driver.design, blocks, folded))
+
+
+def test_jobs_of_growing_and_shrinking_size(driver, rng, random_keys):
+    blocks = random_keys(driver.design, 9, 64)
+    addresses = store(driver, blocks)
+    free_bytes = []
+    for count in (1, 9, 2, 9, 5):
+        part = KeyBlocks(blocks.layout, blocks.centre[:count], blocks.scale[:count], blocks.codes[:count])
+        query = prepare_query(random_query(rng, 3, 64))
+        folded = fold_query(query, part, INT8, driver.design.query_code)
+        scores = driver.score(addresses[:count], np.arange(count) * 16, folded)
+        assert np.array_equal(scores, golden(driver.design, part, folded))
+        free_bytes.append(driver._allocator.free_bytes)
+    assert len(set(free_bytes[1:])) == 1
+
+
+def test_transports_agree_in_everything(open_card, rng, random_keys):
+    reports = []
+    blocks = random_keys(open_card("tlm").design, 6, 128)
+    query = prepare_query(random_query(rng, 7, 128))
+    for name in ("tlm", "rtl"):
+        with open_card(name) as card:
+            driver = ScorerDriver(card)
+            addresses = store(driver, blocks)
+            folded = fold_query(query, blocks, (INT8, INT4) * 3, card.design.query_code)
+            scores = driver.score(addresses, np.arange(6) * 16, folded)
+            reports.append((scores.tolist(), card.counters, card.now_ps, driver.last_job()))
+    assert reports[0] == reports[1]
+
+
+def test_descriptors_equal_the_layout(rng, random_keys, driver):
+    blocks = random_keys(driver.design, 4, 128)
+    query = prepare_query(random_query(rng, 5, 128))
+    folded = fold_query(query, blocks, (INT8, INT4, INT4, INT8), driver.design.query_code)
+    addresses, tokens = np.array([5, 6, 7, 1 << 40]) * 4096, np.array([0, 3, 2, 1]) * 16
+    for heads, query_bits in ((slice(0, 5), 8), (slice(3, 5), 10)):
+        image = job_image(0x7000, addresses, tokens, folded, heads, query_bits).tobytes()
+        code_bytes = 1 if query_bits == 8 else 2
+        row_bytes = (heads.stop - heads.start) * 128 * code_bytes
+        for block in range(4):
+            data = image[block * DESCRIPTOR_BYTES : (block + 1) * DESCRIPTOR_BYTES]
+            expected = BlockDescriptor(
+                key_address=int(addresses[block]),
+                query_address=0x7000 + 4 * DESCRIPTOR_BYTES + block * row_bytes,
+                first_token=int(tokens[block]),
+                head_dim=128,
+                key_format=folded.key_format[block],
+                bias=tuple(folded.bias[block, heads].tolist()),
+                shift=tuple(folded.shift[block, heads].tolist()),
+            )
+            assert data == expected.pack()
+            codes = image[expected.query_address - 0x7000 :][:row_bytes]
+            assert codes == folded.codes[block, heads].astype(f"<i{code_bytes}").tobytes()
+        assert len(image) == 4 * (DESCRIPTOR_BYTES + row_bytes)
+
+
+def test_bad_arguments(driver, rng, random_keys, open_card):
+    blocks = random_keys(driver.design, 2, 64)
+    addresses = store(driver, blocks)
+    query = prepare_query(random_query(rng, 1, 64))
+    folded = fold_query(query, blocks, INT8, driver.design.query_code)
+    with pytest.raises(ValueError, match="1 key addresses and 2 first tokens for 2 folded blocks"):
+        driver.score(addresses[:1], np.array([0, 16]), folded)
+    with pytest.raises(ValueError, match="timeout_ps is 0"):
+        ScorerDriver(driver.transport, timeout_ps=0)
+    wide = random_keys(driver.design, 2, 128)
+    folded = fold_query(prepare_query(random_query(rng, 1, 128)), wide, INT8, driver.design.query_code)
+    with pytest.raises(ValueError, match="head_dim is 128; design tiny allows: 64"):
+        ScorerDriver(open_card("tlm", "tiny")).score(addresses, np.array([0, 16]), folded)
+
+
+def test_no_memory_for_a_job(open_card, transport_name, rng, random_keys):
+    with open_card(transport_name, memory_bytes=8192) as card:
+        driver = ScorerDriver(card)
+        blocks = random_keys(driver.design, 4, 64)
+        query = prepare_query(random_query(rng, 3, 64))
+        folded = fold_query(query, blocks, INT8, driver.design.query_code)
+        driver.allocate(4097, "keys")
+        addresses = np.full(4, card.memory_base)
+        with pytest.raises(ValueError, match=r"a scoring job needs 2560 bytes of device memory; 0 are free"):
+            driver.score(addresses, np.arange(4) * 16, folded)
