@@ -57,11 +57,15 @@ class DeviceMemory:
         self._chunks: dict[int, _Chunk] = {}
 
     def write(self, address: int, data: Bytes) -> None:
-        """Store uint8 [nbytes]."""
+        """Store uint8 [nbytes]; ValueError for an array of another kind."""
+        if data.dtype != np.uint8 or data.ndim != 1:
+            raise ValueError(f"data is {data.dtype} with shape {data.shape}; allowed: uint8 [nbytes]")
         generation = next(_WRITES)
         done = 0
         for index, start, stop in self._pieces(address, len(data)):
-            chunk = self._chunks.setdefault(index, _Chunk())
+            if index not in self._chunks:
+                self._chunks[index] = _Chunk()
+            chunk = self._chunks[index]
             chunk.data[start:stop] = data[done : done + stop - start]
             chunk.written[start:stop] = True
             chunk.generation[start // PAGE_BYTES : (stop - 1) // PAGE_BYTES + 1] = generation
@@ -85,7 +89,7 @@ class DeviceMemory:
         whole = start <= CHUNK_BYTES - row_bytes
         for i in np.unique(index[whole]):
             mine = np.flatnonzero(whole & (index == i))
-            chunk = self._chunks.get(int(i), None)
+            chunk = self._chunks.get(int(i))
             if chunk is None:
                 raise UnwrittenMemory(int(addresses[mine[0]]), row_bytes)
             window = np.lib.stride_tricks.sliding_window_view

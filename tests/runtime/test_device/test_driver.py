@@ -1,5 +1,7 @@
 """One driver on every transport: the same scores, the same traffic, the same cycles."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,9 @@ from nearkv.codec.key_block import KeyBlocks, dequantise_keys, pack_blocks
 from nearkv.codec.query import FoldedQuery, fold_query, prepare_query
 from nearkv.device.descriptors import job_image
 from nearkv.device.driver import JobCounters, ScorerDriver
+from nearkv.device.transport import open_transport
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.designs import DESIGNS as ALL_DESIGNS
 from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, BlockDescriptor, KeyFormat
 from nearkv_sim.golden.scorer import ScorerModel
 from nearkv_sim.golden.scorer_timing import job_cycles
@@ -27,6 +32,12 @@ def store(driver, blocks):
 
 def random_query(rng, heads, head_dim):
     return rng.standard_normal((heads, head_dim)).astype(np.float16)
+
+
+def part(blocks, chosen):
+    return replace(
+        blocks, centre=blocks.centre[chosen], scale=blocks.scale[chosen], codes=blocks.codes[chosen]
+    )
 
 
 def golden(design, blocks, folded):
@@ -85,13 +96,7 @@ def test_every_head_dim_and_format(driver, rng, random_keys, head_dim, formats):
     # Independent of the golden model: the real logit of the keys as stored, within the query's rounding.
     logits = scores * 2.0**-folded.score_fraction_bits
     for index, key_format in enumerate(formats):
-        one = KeyBlocks(
-            blocks.layout,
-            blocks.centre[index : index + 1],
-            blocks.scale[index : index + 1],
-            blocks.codes[index : index + 1],
-        )
-        real = dequantise_keys(one, key_format) @ query.T.astype(np.float64)
+        real = dequantise_keys(part(blocks, slice(index, index + 1)), key_format) @ query.T.astype(np.float64)
         real *= np.log2(np.e) / np.sqrt(head_dim)
         lsb = np.exp2(folded.shift[index] - folded.score_fraction_bits)
         bound = 0.5 * 128 * head_dim * lsb + 1e-3 * np.abs(real).max()
@@ -114,18 +119,64 @@ def test_128_token_blocks_and_byte_queries(open_card, transport_name, rng, rando
         assert np.array_equal(scores, golden(driver.design, blocks, folded))
 
 
+def test_rewritten_keys_are_scored_afresh(driver, rng, random_keys):
+    old, new = random_keys(driver.design, 3, 64), random_keys(driver.design, 3, 64)
+    addresses = store(driver, old)
+    query = prepare_query(random_query(rng, 2, 64))
+    folded = fold_query(query, old, INT8, driver.design.query_code)
+    driver.score(addresses, np.arange(3) * 16, folded)
+    # One byte of a low plane, then a whole block.
+    codes = old.codes.copy()
+    codes[0, -1, -2:] ^= 0x0F
+    driver.access.write_memory(
+        int(addresses[0]) + old.layout.block_bytes - 1, pack_blocks(replace(old, codes=codes))[0, -1:]
+    )
+    codes[2] = new.codes[2]
+    driver.access.write_memory(int(addresses[2]), pack_blocks(new)[2])
+    scores = driver.score(addresses, np.arange(3) * 16, folded)
+    assert np.array_equal(scores, golden(driver.design, replace(old, codes=codes), folded))
+    assert not np.array_equal(scores, golden(driver.design, old, folded))
+
+
+@pytest.mark.parametrize("design", ALL_DESIGNS.values(), ids=ALL_DESIGNS)
+def test_every_named_design(design, rng, random_keys):
+    with open_transport("tlm", design) as transport:
+        driver = ScorerDriver(transport)
+        for head_dim in design.head_dims:
+            blocks = random_keys(design, 3, head_dim)
+            addresses = store(driver, blocks)
+            query = prepare_query(random_query(rng, 7, head_dim))
+            folded = fold_query(query, blocks, (INT4, INT8, INT8), design.query_code)
+            scores = driver.score(addresses, np.arange(3) * 128, folded)
+            assert np.array_equal(scores, golden(design, blocks, folded))
+
+
 def test_jobs_of_growing_and_shrinking_size(driver, rng, random_keys):
     blocks = random_keys(driver.design, 9, 64)
     addresses = store(driver, blocks)
     free_bytes = []
     for count in (1, 9, 2, 9, 5):
-        part = KeyBlocks(blocks.layout, blocks.centre[:count], blocks.scale[:count], blocks.codes[:count])
+        some = part(blocks, slice(count))
         query = prepare_query(random_query(rng, 3, 64))
-        folded = fold_query(query, part, INT8, driver.design.query_code)
+        folded = fold_query(query, some, INT8, driver.design.query_code)
         scores = driver.score(addresses[:count], np.arange(count) * 16, folded)
-        assert np.array_equal(scores, golden(driver.design, part, folded))
+        assert np.array_equal(scores, golden(driver.design, some, folded))
         free_bytes.append(driver._allocator.free_bytes)
     assert len(set(free_bytes[1:])) == 1
+
+
+def test_a_job_leaves_the_handshake_complete(driver, rng, random_keys):
+    blocks = random_keys(driver.design, 2, 64)
+    addresses = store(driver, blocks)
+    query = prepare_query(random_query(rng, 3, 64))
+    folded = fold_query(query, blocks, INT8, driver.design.query_code)
+    for _ in range(3):
+        start_ps = driver.transport.now_ps
+        driver.score(addresses, np.arange(2) * 16, folded)
+        # Microseconds: none of the interrupts was waited for until the deadline.
+        assert driver.transport.now_ps - start_ps < 20 * 10**6
+        assert driver.access.read(reg.CTRL) == reg.CTRL.mask("ap_idle")
+        assert driver.access.read(reg.ISR) == 0
 
 
 def test_transports_agree_in_everything(open_card, rng, random_keys):

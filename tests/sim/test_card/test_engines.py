@@ -10,6 +10,7 @@ from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_sim.cosim import Stalls
 from nearkv_sim.engines import EngineStalled, GoldenEngine, ScoreOverflow
 from nearkv_sim.engines_rtl import RtlEngine
+from nearkv_sim.golden.scorer import ScorerModel
 from nearkv_sim.golden.scorer_timing import job_cycles
 
 
@@ -94,7 +95,7 @@ def test_a_rewritten_block_is_decoded_again(design, golden, random_job):
 
 @pytest.mark.parametrize("capacity_blocks", [0, 1, 3, 4, 6, 100])
 def test_any_cache_size_gives_the_same_scores(design, random_job, rng, capacity_blocks):
-    itemsize = 4 if design.query_bits == 8 else 8
+    itemsize = np.dtype(ScorerModel(design).exact_dtype(64)).itemsize
     engine = GoldenEngine(design, cache_bytes=capacity_blocks * design.block_tokens * 64 * itemsize)
     jobs = [random_job(design, 4, 1, 64, address=1 << (24 + i)) for i in range(3)]
     for _ in range(12):

@@ -85,3 +85,6 @@ def test_bad_ranges_are_refused(memory):
         DeviceMemory(1, 10)
     with pytest.raises(ValueError, match="memory_bytes is 0"):
         DeviceMemory(0, 0)
+    for data in (np.zeros(4), np.zeros((2, 2), np.uint8)):
+        with pytest.raises(ValueError, match=r"data is .* with shape .*; allowed: uint8"):
+            memory.write(BASE, data)
