@@ -1,0 +1,1 @@
+"""Experiments: configuration, run, comparison of transports, results, plots and report."""

@@ -1,0 +1,114 @@
+"""`nearkv run`: one experiment on one transport, or on two that have to agree."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nearkv.command import Command
+from nearkv.experiments.compare import Comparison, compare
+from nearkv.experiments.config import ExperimentConfig, load_config
+from nearkv.experiments.output import check_output, summary_json, write_output
+from nearkv.experiments.records import RunResult
+from nearkv.experiments.runner import open_device, run_experiment
+from nearkv.experiments.summary import table
+from nearkv.trace.format import AttentionTrace, read_trace
+
+INTERRUPTED = 130
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, metavar="CONFIG.yaml")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="such as policy.name=recency or steps=16"
+    )
+    parser.add_argument("--seed", type=int, help="short for seed=N")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--transport", help="short for transport=NAME")
+    where.add_argument(
+        "--compare",
+        metavar="A,B",
+        help="run on both transports; exit code 1 unless everything but time is equal",
+    )
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="what stdout gets")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="new folder for results, plots and report")
+    parser.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
+    _accept_overrides_anywhere(parser)
+
+
+def _accept_overrides_anywhere(parser: argparse.ArgumentParser) -> None:
+    """Let `key=value` follow options, too; argparse takes a `*` positional only where it first could."""
+    parse = parser.parse_known_args
+
+    def parse_known_args(args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        namespace, rest = parse(args, namespace)
+        namespace.overrides += [word for word in rest if not word.startswith("-")]
+        return namespace, [word for word in rest if word.startswith("-")]
+
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+
+
+def _run(args: argparse.Namespace) -> int:
+    overrides = list(args.overrides)
+    if args.seed is not None:
+        overrides.append(f"seed={args.seed}")
+    if args.transport is not None:
+        overrides.append(f"transport={args.transport}")
+    transports = _pair(args.compare)
+    config = load_config(args.config, overrides)
+    if args.output is not None:
+        check_output(args.output)  # before the work, not after
+    trace = read_trace(config.trace)
+    config.streams_of(trace)
+    configs = [replace(config, transport=name) for name in transports] or [config]
+    show = sys.stderr.isatty() and not args.no_progress
+    results = []
+    for one in configs:
+        results.append(_run_one(one, trace, show))
+        if not results[-1].complete:
+            break
+    if results[0].steps == 0:
+        raise KeyboardInterrupt
+    comparison = compare(results[0], results[1]) if len(results) == 2 and results[1].steps else None
+    print(_text(results[0], comparison, args.format))
+    if args.output is not None:
+        write_output(args.output, results[0], comparison)
+    if not all(result.complete for result in results):
+        print(f"nearkv run: interrupted after {results[-1].steps} steps", file=sys.stderr)
+        return INTERRUPTED
+    return 0 if comparison is None or comparison.identical else 1
+
+
+def _pair(text: str | None) -> list[str]:
+    if text is None:
+        return []
+    names = text.split(",")
+    if len(names) != 2 or not all(names) or names[0] == names[1]:
+        raise ValueError(f"--compare is {text!r}; allowed: two different transports, such as tlm,rtl")
+    return names
+
+
+def _run_one(config: ExperimentConfig, trace: AttentionTrace, show: bool) -> RunResult:
+    with open_device(config) as device:
+        return run_experiment(config, trace, device, _progress(config.transport) if show else None)
+
+
+def _progress(transport: str) -> Callable[[int, int], None]:
+    def show(done: int, planned: int) -> None:
+        end = "\n" if done == planned else ""
+        print(f"\r{transport}: step {done}/{planned}", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _text(result: RunResult, comparison: Comparison | None, form: str) -> str:
+    if form == "json":
+        return summary_json(result, comparison).rstrip("\n")
+    return "\n".join([table(result), *(comparison.lines() if comparison else [])])
+
+
+COMMAND = Command("run a hot/cold tier experiment on an attention trace", _configure, _run)

@@ -1,0 +1,189 @@
+"""Experiment configuration: one frozen description of a run, read from strict YAML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nearkv.experiments.strict import apply_overrides, load_yaml, parse
+from nearkv.policy.base import StreamInfo
+from nearkv.policy.registry import build_policy, find_policy
+from nearkv.trace.format import AttentionTrace, HeadStream
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.designs import get_design
+from nearkv_hdl.spec.layout import KeyFormat
+
+
+class ScoreFormat(Enum):
+    """What the scorer streams of a key block."""
+
+    INT8 = "int8"
+    INT4 = "int4"
+
+    @property
+    def key_format(self) -> KeyFormat:
+        """The same as the layout's number."""
+        return KeyFormat[self.name]
+
+
+class Selection(Enum):
+    """Which tokens a step attends."""
+
+    SCORE_ALL = "score_all"  # score every token, attend the best, fetch those that are not hot
+    HOT_ONLY = "hot_only"  # attend the hot pool, score and fetch nothing
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """A policy by installed name or `module:Class`, and its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """Parameters of one run.
+
+    Attributes:
+        trace: attention trace; relative to the configuration's file.
+        policy: placement policy and its options.
+        streams: which (layer, kv head) streams of the trace, such as `L12.H0`; null for all.
+        design: named design of the scorer.
+        transport: how it is reached.
+        link: preset of the link between host and device; null for a transport that takes none.
+        recent_fraction: newest share of the context that is pinned in the hot pool, 0 to hot_fraction.
+        hot_fraction: share of the context that the hot pool holds, tail included, 0 to 1.
+        select_fraction: share of the context that a step selects, above 0, to 1.
+        sinks: first tokens that are pinned.
+        format: what the scorer streams.
+        selection: which tokens a step attends.
+        uniform_score: score sealed hot tokens on the device as well, from the same codes as cold ones, so
+            that what is selected does not depend on where tokens are.
+        steps: decode steps, at most the trace's; null for all.
+        seed: of policies that draw random numbers.
+
+    A value out of range raises ValueError, which quotes it and says what is allowed.
+
+    """
+
+    trace: Path
+    policy: PolicyConfig
+    streams: tuple[str, ...] | None = None
+    design: str = "smartssd_ku15p"
+    transport: str = "tlm"
+    link: str | None = "smartssd"
+    recent_fraction: float = 0.10
+    hot_fraction: float = 0.20
+    select_fraction: float = 0.10
+    sinks: int = 4
+    format: ScoreFormat = ScoreFormat.INT8
+    selection: Selection = Selection.SCORE_ALL
+    uniform_score: bool = False
+    steps: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every value that can be checked without the trace."""
+        get_design(self.design)
+        _require(0 <= self.hot_fraction <= 1, "hot_fraction", self.hot_fraction, "0 to 1")
+        _require(
+            0 <= self.recent_fraction <= self.hot_fraction,
+            "recent_fraction",
+            self.recent_fraction,
+            f"0 to hot_fraction, {self.hot_fraction}",
+        )
+        _require(0 < self.select_fraction <= 1, "select_fraction", self.select_fraction, "above 0, to 1")
+        _require(self.sinks >= 0, "sinks", self.sinks, "0 or more")
+        _require(self.steps is None or self.steps >= 1, "steps", self.steps, "1 or more, or null for all")
+        _require(self.seed >= 0, "seed", self.seed, "0 or more")
+        _require(self.streams is None or len(self.streams) > 0, "streams", [], "some names, or null for all")
+        if self.selection is Selection.HOT_ONLY:
+            reason = "nothing is scored with selection hot_only"
+            _require(not self.uniform_score, "uniform_score", self.uniform_score, f"false: {reason}")
+            _require(self.format is ScoreFormat.INT8, "format", self.format.value, f"the default: {reason}")
+        build_policy(self.policy.name, StreamInfo(0, 0, 1, self.seed), self.policy.options)
+
+    @property
+    def design_config(self) -> DesignConfig:
+        """The named design."""
+        return get_design(self.design)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Settings that have no effect in this combination, one sentence each."""
+        if find_policy(self.policy.name).bounded:
+            return ()
+        return (
+            f"policy {self.policy.name} keeps every token hot:"
+            " hot_fraction, recent_fraction and sinks have no effect",
+        )
+
+    def streams_of(self, trace: AttentionTrace) -> tuple[HeadStream, ...]:
+        """The trace's streams that this experiment runs.
+
+        Raises:
+            ValueError: an unknown or repeated stream, more steps than the trace has, a head_dim that
+                the design does not score.
+
+        """
+        by_name = {stream.name: stream for stream in trace.streams}
+        names = tuple(by_name) if self.streams is None else self.streams
+        for name in names:
+            _require(name in by_name, "stream", repr(name), ", ".join(by_name))
+            _require(names.count(name) == 1, "stream", repr(name), "each stream once")
+        _require(
+            self.steps is None or self.steps <= trace.steps,
+            "steps",
+            self.steps,
+            f"1 to {trace.steps}",
+        )
+        self.design_config.check_head_dim(trace.head_dim)
+        return tuple(by_name[name] for name in names)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Every field as plain data, in the order of the fields, as a configuration file would give it."""
+        content: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, PolicyConfig):
+                content[name] = {"name": value.name, "options": dict(value.options)}
+            elif isinstance(value, Enum):
+                content[name] = value.value
+            elif isinstance(value, tuple):
+                content[name] = list(value)
+            else:
+                content[name] = value.as_posix() if isinstance(value, Path) else value
+        return content
+
+    def to_yaml(self) -> str:
+        """The configuration file that gives this configuration."""
+        return yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
+    """Read a configuration file and apply `key=value` overrides.
+
+    A relative trace is looked for beside the file, one that an override names in the current directory.
+
+    Raises:
+        ValueError: names the file, the key and what is allowed. OSError where it cannot be read.
+
+    """
+    content = load_yaml(path.read_text(encoding="utf-8"), str(path))
+    written_trace = content.get("trace")
+    apply_overrides(content, overrides)
+    config = parse(ExperimentConfig, content, str(path))
+    if content["trace"] is written_trace:
+        config = replace(config, trace=Path(os.path.normpath(path.parent / config.trace)))
+    return config
+
+
+def _require(holds: bool, name: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value}; allowed: {allowed}")

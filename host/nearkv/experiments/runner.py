@@ -1,0 +1,96 @@
+"""Runs an experiment: streams of a trace, step by step, on one opened device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nearkv.device.cold_store import ColdStore, ColdStream
+from nearkv.device.driver import ScorerDriver
+from nearkv.device.transport import Transport, TransportCounters, open_transport
+from nearkv.experiments.config import ExperimentConfig
+from nearkv.experiments.decode import Device, Meter, StreamRun
+from nearkv.experiments.records import Prefill, RunResult, StepRecord
+from nearkv.trace.format import AttentionTrace
+
+Progress = Callable[[int, int], None]  # (steps done, steps planned)
+
+
+class ScorerDevice:
+    """A transport with the scorer's driver and a cold store on it."""
+
+    def __init__(self, transport: Transport) -> None:
+        """Check and reset the device behind an open transport."""
+        self._transport = transport
+        self._store = ColdStore(ScorerDriver(transport))
+
+    @property
+    def now_ps(self) -> int:
+        """The transport's time."""
+        return self._transport.now_ps
+
+    @property
+    def counters(self) -> TransportCounters:
+        """The transport's totals."""
+        return self._transport.counters
+
+    def open_stream(self, name: str, head_dim: int) -> ColdStream:
+        """Start an empty stream of the cold store."""
+        return self._store.open_stream(name, head_dim)
+
+
+@contextmanager
+def open_device(config: ExperimentConfig) -> Iterator[Device]:
+    """Open the device that a configuration names.
+
+    Raises:
+        ValueError: an unknown transport or link. DeviceError where it does not answer as its design says.
+
+    """
+    options: dict[str, Any] = {} if config.link is None else {"link": config.link}
+    with open_transport(config.transport, config.design_config, **options) as transport:
+        yield ScorerDevice(transport)
+
+
+def run_experiment(
+    config: ExperimentConfig, trace: AttentionTrace, device: Device, progress: Progress | None = None
+) -> RunResult:
+    """Run every step of every stream.
+
+    A KeyboardInterrupt between or within decode steps ends the run; the result then holds the steps that
+    every stream had finished, and is not `complete`.
+
+    Raises:
+        ValueError: a configuration that does not fit the trace, a policy that breaks the rules.
+        DeviceError: the device failed beyond the driver's retry.
+
+    """
+    chosen = config.streams_of(trace)
+    planned = trace.steps if config.steps is None else config.steps
+    streams = [StreamRun(config, trace, stream, device, planned) for stream in chosen]
+    meter = Meter(device)
+    sealed = sum(stream.prefill() for stream in streams)
+    traffic = meter.traffic()
+    prefill = Prefill(
+        sealed_tokens=sealed,
+        to_device_bytes=traffic.payload_bytes_to_device,
+        from_device_bytes=traffic.payload_bytes_from_device,
+        time_ps=meter.lap_ps(),
+    )
+    records: list[StepRecord] = []
+    try:
+        for step in range(planned):
+            records += [stream.step(step) for stream in streams]
+            if progress is not None:
+                progress(step + 1, planned)
+    except KeyboardInterrupt:
+        pass
+    return RunResult(
+        config=config,
+        trace_sha256=trace.header.sha256,
+        streams=tuple(stream.name for stream in chosen),
+        planned_steps=planned,
+        prefill=prefill,
+        records=tuple(records),
+    )

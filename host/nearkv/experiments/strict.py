@@ -1,0 +1,129 @@
+"""Strict YAML: unknown, missing and repeated keys and values of the wrong type are refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+T = TypeVar("T")
+
+TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice (PyYAML silently keeps the last)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"line {node.start_mark.line + 1}: the key {key!r} is given twice")
+        return super().construct_mapping(node, deep)
+
+
+def load_yaml(text: str, where: str) -> dict[str, Any]:
+    """Parse a YAML mapping.
+
+    Raises:
+        ValueError: names `where` and the reason: not YAML, not a mapping, a key given twice.
+
+    """
+    try:
+        found = yaml.load(text, _UniqueKeyLoader)  # a SafeLoader
+    except yaml.YAMLError as error:
+        raise ValueError(f"{where}: not YAML ({error})") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{where}: holds {type(found).__name__}; allowed: a mapping of keys to values")
+    return found
+
+
+def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Set `key=value` (dotted keys reach into mappings, values are YAML) in a parsed configuration.
+
+    Raises:
+        ValueError: no `=`, a value that is not YAML, a dotted key through something that is no mapping.
+
+    """
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator or not all(key.split(".")):
+            raise ValueError(f"override is {override!r}; allowed: key=value, such as policy.name=recency")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"override {override!r}: {text!r} is not a YAML value") from None
+        *parents, last = key.split(".")
+        target = content
+        for parent in parents:
+            target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise ValueError(f"override {override!r}: {parent!r} is {target!r}, not a mapping")
+        target[last] = value
+
+
+def parse(cls: type[T], content: Mapping[str, Any], where: str) -> T:
+    """Build the dataclass `cls` from a mapping, checking keys and types against its annotations.
+
+    Understands bool, int, float, str, Path, Enum (by value), tuple[X, ...], X | None, nested dataclasses
+    and Mapping[str, Any].
+
+    Raises:
+        ValueError: names `where`, the key and what is allowed; also whatever `cls` itself refuses.
+
+    """
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    for key in content:
+        if key not in fields:
+            raise ValueError(f"{where}: unknown key {key!r}; allowed: {', '.join(fields)}")
+    values = {}
+    for name, field in fields.items():
+        if name in content:
+            values[name] = _convert(hints[name], content[name], f"{where}: {name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{where}: the key {name!r} is missing")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _convert(hint: Any, value: Any, what: str) -> Any:
+    if get_origin(hint) in (Union, types.UnionType):  # only X | None occurs
+        if value is None:
+            return None
+        (hint,) = (arm for arm in get_args(hint) if arm is not types.NoneType)
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ValueError(f"{what} is {value!r}; allowed: a mapping")
+        return parse(hint, value, what)  # type: ignore[arg-type]
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{what} is {value!r}; allowed: a list")
+        return tuple(_convert(get_args(hint)[0], item, what) for item in value)
+    if get_origin(hint) is not None:  # Mapping[str, Any]
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            raise ValueError(f"{what} is {value!r}; allowed: a mapping with text keys")
+        return dict(value)
+    if issubclass(hint, Enum):
+        allowed = [member.value for member in hint]
+        if value not in allowed:
+            raise ValueError(f"{what} is {value!r}; allowed: {', '.join(allowed)}")
+        return hint(value)
+    return _scalar(hint, value, what)
+
+
+def _scalar(hint: type, value: Any, what: str) -> Any:
+    accepts = {float: (int, float), Path: (str,)}.get(hint, (hint,))
+    # bool is an int to Python, not to a reader of the configuration.
+    if not isinstance(value, accepts) or (isinstance(value, bool) and hint is not bool):
+        raise ValueError(f"{what} is {value!r}; allowed: {TYPE_NAMES[hint]}")
+    return hint(value)

@@ -1,0 +1,143 @@
+"""What a placement policy is, and what it may know.
+
+A policy decides, for one (layer, kv head) stream, which sealed tokens have a copy in the hot pool during the
+*next* step. A new one is a class with a `place` method:
+
+    class LeastRecent(Policy):
+        '''Keeps the tokens that were selected last.'''
+
+        def __init__(self, stream: StreamInfo) -> None:
+            super().__init__(stream)
+            self.last_use = np.zeros(stream.max_tokens)
+
+        def place(self, seen: Observation) -> Mask:
+            self.last_use[seen.selected] = seen.step + 1
+            return seen.fill(self.last_use[: seen.sealed_tokens])
+
+Keyword arguments of its `__init__` beside `stream` are its options in a configuration.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+TokenIndex = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+PREFILL_STEP = -1
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    """The stream a policy instance serves.
+
+    Attributes:
+        layer: index of the layer in the model.
+        kv_head: index of the KV head in the layer.
+        max_tokens: no token index of this stream ever reaches it, so that tables can be allocated once.
+        seed: the experiment's seed; `Policy.rng` follows from it.
+
+    """
+
+    layer: int
+    kv_head: int
+    max_tokens: int
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What is known once a step is done; the decision is for the step after it.
+
+    Attributes:
+        step: the decode step that just ended, from 0; PREFILL_STEP before the first one.
+        tokens: tokens in the context so far, the step's own token included.
+        sealed_tokens: tokens 0 … sealed_tokens−1 lie in the cold store and are the ones to place; the
+            others form the unsealed tail and are always hot.
+        capacity_tokens: how many sealed tokens may be hot in the next step.
+        pinned: bool [sealed_tokens], tokens that must be hot (sinks and the most recent); never more than
+            capacity_tokens.
+        hot: bool [sealed_tokens], tokens whose rows are in the hot pool now. May exceed the capacity: a
+            block that was just sealed is still hot as a whole.
+        selected: int64, ascending: the tokens this step selected, tail included. These are the accesses.
+        weight: float64, as long as `selected`: their attention weight in this step's output, mean over the
+            query heads of the group.
+        next_weight: float64 [tokens + 1], the true attention of the next step, mean over the query heads;
+            None unless the policy's class sets `needs_future`, and after the last step.
+
+    """
+
+    step: int
+    tokens: int
+    sealed_tokens: int
+    capacity_tokens: int
+    pinned: Mask
+    hot: Mask
+    selected: TokenIndex
+    weight: Float64
+    next_weight: Float64 | None = None
+
+    def fill(self, priority: Float64 | NDArray[np.integer]) -> Mask:
+        """The pinned tokens and, up to the capacity, those of highest priority; ties to the newer token.
+
+        `priority` has shape [sealed_tokens]; ValueError on another.
+        """
+        if priority.shape != (self.sealed_tokens,):
+            raise ValueError(f"priority has shape {priority.shape}; allowed: ({self.sealed_tokens},)")
+        hot = self.pinned.copy()
+        others = np.flatnonzero(~hot)
+        count = min(self.capacity_tokens - int(hot.sum()), len(others))
+        hot[others[highest(priority[others], count)]] = True
+        return hot
+
+
+class Policy(ABC):
+    """Base of every placement policy: one instance per stream, called once per step.
+
+    Class attributes:
+        needs_future: hand over `Observation.next_weight`. Such a policy is a bound, not a policy.
+        bounded: keep to the hot pool's capacity. False only for the baseline without tiers.
+    """
+
+    needs_future: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
+
+    def __init__(self, stream: StreamInfo) -> None:
+        """Remember the stream and seed `rng` from (seed, layer, kv head)."""
+        self.stream = stream
+        self.rng = np.random.default_rng((stream.seed, stream.layer, stream.kv_head))
+
+    @abstractmethod
+    def place(self, seen: Observation) -> Mask:
+        """Which sealed tokens are hot in the next step: bool [sealed_tokens].
+
+        At most `seen.capacity_tokens` of them, every pinned one included; `seen.fill` does both.
+        """
+
+
+def highest(priority: NDArray[np.generic], count: int) -> TokenIndex:
+    """Indices of the `count` highest priorities, ascending; ties to the higher index. O(n)."""
+    reverse = top_lowest_index(priority[::-1], count)
+    return len(priority) - 1 - reverse[::-1]
+
+
+def top_lowest_index(values: NDArray[np.generic], count: int) -> TokenIndex:
+    """Indices of the `count` largest values, ascending; ties to the lower index. O(n).
+
+    ValueError unless 0 ≤ count ≤ len(values).
+    """
+    if not 0 <= count <= len(values):
+        raise ValueError(f"count is {count}; allowed: 0 to {len(values)}")
+    if count == 0:
+        return np.empty(0, np.int64)
+    threshold = np.partition(values, len(values) - count)[len(values) - count]
+    chosen = values > threshold
+    ties = np.flatnonzero(values == threshold)
+    chosen[ties[: count - int(chosen.sum())]] = True
+    return np.flatnonzero(chosen)
