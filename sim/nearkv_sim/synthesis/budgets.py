@@ -1,0 +1,35 @@
+"""What each named design may cost: the last accepted synthesis, with a tolerance."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from nearkv_sim.synthesis.resources import Resources
+
+# DSP and RAM blocks follow from the design exactly; logic moves a little with every change of Yosys or RTL.
+LOGIC_TOLERANCE = 0.10
+_LOGIC = ("luts", "flip_flops", "carries")
+
+# Measured with `nearkv synth` and Yosys 0.70. A change beyond the tolerance, up or down, is to be explained
+# in the commit that changes the entry.
+BUDGETS: dict[str, Resources] = {
+    "tiny": Resources(luts=1_528, flip_flops=1_610, dsps=16, brams=6, carries=251),
+    "ulx3s_85f": Resources(luts=4_118, flip_flops=5_180, dsps=64, brams=30, carries=673),
+    "ecp5_5g_85f": Resources(luts=6_294, flip_flops=8_545, dsps=128, brams=30, carries=1_287),
+    "smartssd_ku15p": Resources(luts=12_752, flip_flops=27_674, dsps=512, brams=15, carries=2_699),
+    "alveo_u50": Resources(luts=14_576, flip_flops=31_789, dsps=512, brams=29, carries=2_801),
+}
+
+
+def budget_problems(design_name: str, used: Resources) -> list[str]:
+    """Resources outside the design's budget, one line each; a design without an entry has no budget."""
+    budget = BUDGETS.get(design_name)
+    if budget is None:
+        return []
+    problems = []
+    for field in fields(budget):
+        expected, actual = getattr(budget, field.name), getattr(used, field.name)
+        tolerance = LOGIC_TOLERANCE if field.name in _LOGIC else 0.0
+        if abs(actual - expected) > tolerance * expected:
+            problems.append(f"{actual:g} {field.name}; budget: {expected:g} ± {100 * tolerance:g} %")
+    return problems
