@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nearkv.command import Command
 from nearkv.experiments.compare import Comparison, compare
-from nearkv.experiments.config import ExperimentConfig, load_config
+from nearkv.experiments.config import load_config
 from nearkv.experiments.output import check_output, summary_json, write_output
 from nearkv.experiments.records import RunResult
 from nearkv.experiments.runner import open_device, run_experiment
 from nearkv.experiments.summary import table
-from nearkv.trace.format import AttentionTrace, read_trace
+from nearkv.trace.format import read_trace
 
 INTERRUPTED = 130
 
@@ -66,11 +67,15 @@ def _run(args: argparse.Namespace) -> int:
     config.streams_of(trace)
     configs = [replace(config, transport=name) for name in transports] or [config]
     show = sys.stderr.isatty() and not args.no_progress
-    results = []
-    for one in configs:
-        results.append(_run_one(one, trace, show))
-        if not results[-1].complete:
-            break
+    results: list[RunResult] = []
+    with ExitStack() as stack:
+        # All are opened first: an unknown name must not come to light after minutes on the other.
+        devices = [stack.enter_context(open_device(one)) for one in configs]
+        for one, device in zip(configs, devices, strict=True):
+            progress = _progress(one.transport) if show else None
+            results.append(run_experiment(one, trace, device, progress))
+            if not results[-1].complete:
+                break
     if results[0].steps == 0:
         raise KeyboardInterrupt
     comparison = compare(results[0], results[1]) if len(results) == 2 and results[1].steps else None
@@ -90,11 +95,6 @@ def _pair(text: str | None) -> list[str]:
     if len(names) != 2 or not all(names) or names[0] == names[1]:
         raise ValueError(f"--compare is {text!r}; allowed: two different transports, such as tlm,rtl")
     return names
-
-
-def _run_one(config: ExperimentConfig, trace: AttentionTrace, show: bool) -> RunResult:
-    with open_device(config) as device:
-        return run_experiment(config, trace, device, _progress(config.transport) if show else None)
 
 
 def _progress(transport: str) -> Callable[[int, int], None]:

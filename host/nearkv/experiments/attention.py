@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.codec.query import LOG2_E
-from nearkv.policy.base import top_lowest_index
+from nearkv.policy.ranking import top_lowest_index
 
 Float16 = NDArray[np.float16]
 Float64 = NDArray[np.float64]

@@ -12,15 +12,12 @@ from nearkv.device.transport import TransportCounters
 from nearkv.experiments import attention
 from nearkv.experiments.config import ExperimentConfig, Selection
 from nearkv.experiments.records import StepRecord
+from nearkv.experiments.scoring import score_all, score_hot
 from nearkv.kvcache.budget import HotBudget, share_ceil
 from nearkv.kvcache.stream import ColdTier, TieredStream
 from nearkv.policy.base import PREFILL_STEP, Mask, Observation, StreamInfo, TokenIndex
 from nearkv.policy.registry import build_policy
 from nearkv.trace.format import AttentionTrace, HeadStream
-
-# L where no device score sets one: the processing units' scores are Q15.16.
-HOST_FRACTION_BITS = 16
-NEVER_SELECTED = np.iinfo(np.int64).min
 
 
 class Device(Protocol):
@@ -44,18 +41,21 @@ class Meter:
     def __init__(self, device: Device) -> None:
         """Start the first interval."""
         self._device = device
-        self._time_ps = device.now_ps
-        self._counters = device.counters
+        self.start()
+
+    def start(self) -> None:
+        """Start afresh, forgetting what happened since the last interval."""
+        self._time_ps = self._device.now_ps
+        self._counters = self._device.counters
 
     def lap_ps(self) -> int:
-        """Time since the last call."""
+        """Time since the last call, or the start."""
         before, self._time_ps = self._time_ps, self._device.now_ps
         return self._time_ps - before
 
     def traffic(self) -> TransportCounters:
-        """What the counters gained since the last call."""
-        before, self._counters = self._counters, self._device.counters
-        return self._counters - before
+        """What the counters have gained since the start."""
+        return self._device.counters - self._counters
 
 
 class StreamRun:
@@ -102,39 +102,37 @@ class StreamRun:
 
     def step(self, step: int) -> StepRecord:
         """Run one decode step."""
+        config, tier = self._config, self._tier
         position = self._first_position + step
         row = slice(position, position + 1)
-        self._tier.append(self._stream.key[row], self._stream.value[row])
-        tokens = self._tier.tokens
+        tier.append(self._stream.key[row], self._stream.value[row])
         query = self._stream.query[:, step]
-        hot, sealed_tokens = self._tier.hot(), self._tier.sealed_tokens
-        count = share_ceil(self._config.select_fraction, tokens)
-        exact_logits = attention.logits(query, self._exact_keys[:tokens])
+        hot, sealed_tokens = tier.hot(), tier.sealed_tokens
+        count = share_ceil(config.select_fraction, tier.tokens)
+        exact_logits = attention.logits(query, self._exact_keys[: tier.tokens])
         exact = attention.softmax(exact_logits)
+        exact_output = attention.attend(exact, self._exact_values[: tier.tokens])
 
-        self._meter.lap_ps()
-        self._meter.traffic()
-        if self._config.selection is Selection.SCORE_ALL:
-            scores, measured, fraction_bits, blocks, score_crc32 = self._score(query, hot)
-            score_ps = self._meter.lap_ps()
-            selected = attended = attention.select(attention.score_weights(scores, fraction_bits), count)
-            hit_rate = hot[selected].mean()
-            fetched_tokens = int((~hot[selected]).sum())
+        self._meter.start()
+        if config.selection is Selection.SCORE_ALL:
+            scored = score_all(tier, query, hot, config.format.key_format, config.uniform_score)
+            wanted = attention.select(attention.score_weights(scored.scores, scored.fraction_bits), count)
+            attended = wanted
         else:
-            measured, attended = self._hot_scores(query, hot), np.flatnonzero(hot)
-            score_ps, blocks, score_crc32, fetched_tokens = 0, 0, 0, 0
-            hit_rate = hot[attention.select(exact, count)].mean()
-        keys, values = self._tier.read(attended)
+            scored = score_hot(tier, query, hot)
+            # Nothing scores the cold tokens, so the hit rate is that of the set exact scores would want.
+            wanted = attention.select(exact, count)
+            attended = np.flatnonzero(hot)
+        score_ps = self._meter.lap_ps()
+        keys, values = tier.read(attended)
         fetch_ps = self._meter.lap_ps()
         weights = attention.attention_weights(query, keys)
         output = attention.attend(weights, values)
-        if self._config.selection is Selection.HOT_ONLY:
-            selected = attended[attention.select(weights, min(count, len(attended)))]
-
-        self._tier.seal_full_blocks()
+        best = attention.select(weights, min(count, len(attended)))
+        selected, selected_weight = attended[best], weights.mean(axis=1)[best]
+        tier.seal_full_blocks()
         seal_ps = self._meter.lap_ps()
-        selected_weight = weights.mean(axis=1)[np.searchsorted(attended, selected)]
-        moves = self._tier.place(self._decide(step, selected, selected_weight))
+        moves = tier.place(self._decide(step, selected, selected_weight))
         promote_ps = self._meter.lap_ps()
         traffic = self._meter.traffic()
         return StepRecord(
@@ -145,14 +143,12 @@ class StreamRun:
             sealed_tokens=sealed_tokens,
             selected_tokens=len(selected),
             attended_tokens=len(attended),
-            hit_rate=float(hit_rate),
+            hit_rate=float(hot[wanted].mean()),
             mass_kept=float(exact[attended].sum(axis=0).mean()),
-            output_error=attention.relative_error(
-                output, attention.attend(exact, self._exact_values[:tokens])
-            ),
-            recall=tuple(attention.recall(measured, exact_logits, count).tolist()),
-            scored_blocks=blocks,
-            fetched_tokens=fetched_tokens,
+            output_error=attention.relative_error(output, exact_output),
+            recall=tuple(attention.recall(scored.measured, exact_logits, count).tolist()),
+            scored_blocks=scored.blocks,
+            fetched_tokens=int((~hot[attended]).sum()),
             promoted_tokens=moves.promoted_tokens,
             promotion_read_tokens=moves.promotion_read_tokens,
             demoted_tokens=moves.demoted_tokens,
@@ -163,47 +159,10 @@ class StreamRun:
             fetch_time_ps=fetch_ps,
             seal_time_ps=seal_ps,
             promote_time_ps=promote_ps,
-            score_crc32=score_crc32,
+            score_crc32=scored.device_crc32,
             selection_crc32=zlib.crc32(selected.astype("<i8").tobytes()),
             output_crc32=zlib.crc32(output.astype("<f8").tobytes()),
         )
-
-    def _score(
-        self, query: NDArray[np.float16], hot: Mask
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int, int]:
-        """Scores of all tokens, twice: those the step selects by, and those the recall judges.
-
-        The first prefer the host's for hot tokens (unless uniform_score), the second the device's wherever
-        it scored, so that they show what the format does. Also returns L, the number of blocks scored and
-        the CRC of the device's scores.
-        """
-        sealed = self._tier.sealed_tokens
-        on_host = hot.copy()
-        if self._config.uniform_score:
-            on_host[:sealed] = False
-        cold_in_block = ~on_host[:sealed].reshape(-1, self._tier.block_tokens)
-        blocks = np.flatnonzero(cold_in_block.any(axis=1))
-        scores = np.empty((len(hot), len(query)), np.int64)
-        fraction_bits = np.full(len(query), HOST_FRACTION_BITS, np.int64)
-        device_tokens, score_crc32 = np.empty(0, np.int64), 0
-        if len(blocks):
-            found = self._tier.cold.score(query, blocks, self._config.format.key_format)
-            device_tokens, fraction_bits = found.tokens, found.fraction_bits
-            scores[device_tokens] = found.scores
-            score_crc32 = zlib.crc32(found.scores.astype("<i4").tobytes())
-        measured = scores.copy()
-        host_tokens = np.flatnonzero(on_host)
-        scores[host_tokens] = attention.host_scores(query, self._tier.hot_keys(host_tokens), fraction_bits)
-        host_alone = np.setdiff1d(host_tokens, device_tokens, assume_unique=True)
-        measured[host_alone] = scores[host_alone]
-        return scores, measured, fraction_bits, len(blocks), score_crc32
-
-    def _hot_scores(self, query: NDArray[np.float16], hot: Mask) -> NDArray[np.int64]:
-        scores = np.full((len(hot), len(query)), NEVER_SELECTED)
-        fraction_bits = np.full(len(query), HOST_FRACTION_BITS, np.int64)
-        tokens = np.flatnonzero(hot)
-        scores[tokens] = attention.host_scores(query, self._tier.hot_keys(tokens), fraction_bits)
-        return scores
 
     def _decide(self, step: int, selected: TokenIndex, weight: NDArray[np.float64]) -> Mask:
         """Ask the policy for the next step's placement, and hold it to the rules."""
@@ -219,17 +178,10 @@ class StreamRun:
             weight=weight,
             next_weight=self._next_weight(step + 1) if self._policy.needs_future else None,
         )
-        placement = self._policy.place(seen)
-        name = f"policy {self._config.policy.name}"
-        if not (isinstance(placement, np.ndarray) and placement.dtype == np.bool_):
-            raise ValueError(f"{name} placed {type(placement).__name__}; allowed: a bool array")
-        if placement.shape != (sealed,):
-            raise ValueError(f"{name} placed an array of shape {placement.shape}; allowed: ({sealed},)")
-        if placement.sum() > seen.capacity_tokens:
-            raise ValueError(f"{name} placed {placement.sum()} tokens; allowed: {seen.capacity_tokens}")
-        if not placement[seen.pinned].all():
-            raise ValueError(f"{name} left pinned token {np.flatnonzero(seen.pinned & ~placement)[0]} cold")
-        return placement
+        try:
+            return seen.check(self._policy.place(seen))
+        except ValueError as error:
+            raise ValueError(f"policy {self._config.policy.name}: {error}") from error
 
     def _next_weight(self, step: int) -> NDArray[np.float64] | None:
         if step >= self._trace_steps:

@@ -18,14 +18,12 @@ from nearkv.experiments.summary import steps_csv, summarise
 
 
 def check_output(folder: Path) -> None:
-    """Raise ValueError if the folder exists, or cannot be made because its parent does not."""
+    """Raise ValueError if the folder exists, or cannot be made because of a file in its path."""
     if folder.exists() or folder.is_symlink():
         raise ValueError(f"output {folder} exists; allowed: a new folder, results are never overwritten")
-    for parent in folder.parents:
-        if parent.exists():
-            if not parent.is_dir():
-                raise ValueError(f"output {folder}: {parent} is not a folder")
-            break
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not parent.is_dir():
+        raise ValueError(f"output {folder}: {parent} is not a folder")
 
 
 def summary_json(result: RunResult, comparison: Comparison | None) -> str:
@@ -53,12 +51,13 @@ def write_output(folder: Path, result: RunResult, comparison: Comparison | None)
         "report.html": report(result, summary, images, comparison).encode(),
         **images,
     }
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    beside = next(parent for parent in folder.absolute().parents if parent.exists())
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=beside))
     try:
         for name, content in files.items():
             (staging / name).write_bytes(content)
         staging.chmod(0o777 & ~_umask())  # mkdtemp makes it private
+        folder.parent.mkdir(parents=True, exist_ok=True)
         staging.rename(folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nearkv.experiments.config import Selection
 from nearkv.experiments.records import RunResult, StepRecord
 
 PS_PER_US = 1_000_000
@@ -75,8 +76,9 @@ def table(result: RunResult) -> str:
     """The summary for a terminal; traffic, cycles and time are per decoded token."""
     config = result.config
     summary = summarise(result)
+    scoring = config.format.value if config.selection is Selection.SCORE_ALL else "nothing scored"
     head = (
-        f"{config.policy.name}, {config.selection.value}, {config.format.value}: {result.steps} steps of"
+        f"{config.policy.name}, {config.selection.value}, {scoring}: {result.steps} steps of"
         f" {len(result.streams)} streams on {config.design} over {config.transport}"
     )
     rows = [_row(stream["stream"], stream, result.steps) for stream in summary["streams"]]

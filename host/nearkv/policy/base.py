@@ -26,6 +26,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv.policy.ranking import highest
+
 Mask = NDArray[np.bool_]
 TokenIndex = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -96,6 +98,18 @@ class Observation:
         hot[others[highest(priority[others], count)]] = True
         return hot
 
+    def check(self, placement: object) -> Mask:
+        """Return the placement if it obeys the rules; ValueError that says which one it breaks."""
+        if not (isinstance(placement, np.ndarray) and placement.dtype == np.bool_):
+            raise ValueError(f"placement is {type(placement).__name__}; allowed: a numpy array of bool")
+        if placement.shape != (self.sealed_tokens,):
+            raise ValueError(f"placement has shape {placement.shape}; allowed: ({self.sealed_tokens},)")
+        if (count := int(placement.sum())) > self.capacity_tokens:
+            raise ValueError(f"placement holds {count} tokens; allowed: at most {self.capacity_tokens}")
+        if len(missing := np.flatnonzero(self.pinned & ~placement)):
+            raise ValueError(f"placement leaves token {missing[0]} cold, which is pinned")
+        return placement
+
 
 class Policy(ABC):
     """Base of every placement policy: one instance per stream, called once per step.
@@ -119,25 +133,3 @@ class Policy(ABC):
 
         At most `seen.capacity_tokens` of them, every pinned one included; `seen.fill` does both.
         """
-
-
-def highest(priority: NDArray[np.generic], count: int) -> TokenIndex:
-    """Indices of the `count` highest priorities, ascending; ties to the higher index. O(n)."""
-    reverse = top_lowest_index(priority[::-1], count)
-    return len(priority) - 1 - reverse[::-1]
-
-
-def top_lowest_index(values: NDArray[np.generic], count: int) -> TokenIndex:
-    """Indices of the `count` largest values, ascending; ties to the lower index. O(n).
-
-    ValueError unless 0 ≤ count ≤ len(values).
-    """
-    if not 0 <= count <= len(values):
-        raise ValueError(f"count is {count}; allowed: 0 to {len(values)}")
-    if count == 0:
-        return np.empty(0, np.int64)
-    threshold = np.partition(values, len(values) - count)[len(values) - count]
-    chosen = values > threshold
-    ties = np.flatnonzero(values == threshold)
-    chosen[ties[: count - int(chosen.sum())]] = True
-    return np.flatnonzero(chosen)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.policy.base import Mask, Observation, Policy, StreamInfo, highest, top_lowest_index
+from nearkv.policy.base import Mask, Observation, Policy, StreamInfo
+from nearkv.policy.ranking import highest, top_lowest_index
 
 RATE_MAX = (1 << 16) - 1  # 2 bytes per token: 64 KB at 32K tokens, HillInfer's bound
 MAX_DECAY_SHIFT = 15

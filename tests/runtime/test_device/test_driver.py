@@ -244,3 +244,17 @@ def test_no_memory_for_a_job(open_card, transport_name, rng, random_keys):
         addresses = np.full(4, card.memory_base)
         with pytest.raises(ValueError, match=r"a scoring job needs 2560 bytes of device memory; 0 are free"):
             driver.score(addresses, np.arange(4) * 16, folded)
+
+
+def test_the_last_bytes_of_memory_serve_a_job(open_card, rng, random_keys):
+    # Pages 0 and 1 take the keys, page 2 the scratch of 4 blocks; the rest is what 5 blocks need, not more.
+    with open_card("tlm", memory_bytes=3 * 4096 + 5 * (64 + 64 + 128)) as card:
+        driver = ScorerDriver(card)
+        blocks = random_keys(driver.design, 4, 64)
+        addresses = store(driver, part(blocks, slice(1)))
+        query = prepare_query(random_query(rng, 1, 64))
+        for count in (4, 5):
+            chosen = part(blocks, np.zeros(count, np.int64))
+            folded = fold_query(query, chosen, INT8, driver.design.query_code)
+            scores = driver.score(np.repeat(addresses, count), np.arange(count) * 16, folded)
+            assert np.array_equal(scores, golden(driver.design, chosen, folded))

@@ -114,6 +114,7 @@ def test_a_job_damaged_twice_is_an_error(faulty, driver, work, bits, code):
     assert driver.job_retries == 1
     faulty.damage = None
     work()
+    assert driver.job_retries == 1
 
 
 def test_a_job_that_hangs_once_is_repeated(bad_engine, driver, work):
@@ -122,7 +123,7 @@ def test_a_job_that_hangs_once_is_repeated(bad_engine, driver, work):
     assert driver.job_retries == 1
 
 
-def test_a_job_that_hangs_is_a_timeout_with_its_state(bad_engine, faulty, work):
+def test_a_job_that_hangs_is_a_timeout_with_its_state(bad_engine, faulty, driver, work):
     bad_engine.hangs = 2
     start_ps = faulty.now_ps
     with pytest.raises(
@@ -135,6 +136,7 @@ def test_a_job_that_hangs_is_a_timeout_with_its_state(bad_engine, faulty, work):
     assert 2 * TIMEOUT_PS <= faulty.now_ps - start_ps < 3 * TIMEOUT_PS
     assert isinstance(caught.value, OSError)
     work()
+    assert driver.job_retries == 1  # the job that followed found a clean kernel
 
 
 def test_a_job_beyond_the_deadline_is_a_timeout_too(bad_engine, work):

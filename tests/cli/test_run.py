@@ -1,0 +1,240 @@
+"""`nearkv run`: results, comparison, interrupts, and every refusal in one line with nothing written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nearkv.experiments.decode import StreamRun
+from nearkv.experiments.runner import ScorerDevice
+
+POLICY = '''
+from nearkv.policy import Policy
+
+class Newest(Policy):
+    """Keeps the newest."""
+
+    def place(self, seen):
+        return seen.fill(range_of(seen))
+
+def range_of(seen):
+    import numpy as np
+    return np.arange(seen.sealed_tokens)
+'''
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(folder: Path) -> None:
+    """Every test here works in the folder with run.yaml and its trace."""
+
+
+def files() -> set[str]:
+    return {str(path) for path in Path().rglob("*")}
+
+
+def test_the_table_goes_to_stdout_and_nothing_else_is_written(nearkv):
+    before = files()
+    outcome = nearkv("run", "run.yaml")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[0] == "hill, score_all, int8: 4 steps of 2 streams on smartssd_ku15p over tlm"
+    assert lines[-1].startswith("all ")
+    assert files() == before
+
+
+def test_json_overrides_seed_and_transport(nearkv):
+    outcome = nearkv(
+        "run",
+        "run.yaml",
+        "policy.name=recency",
+        "--format",
+        "json",
+        "--seed",
+        3,
+        "--transport",
+        "tlm",
+        "steps=2",
+    )
+    summary = json.loads(outcome.out)
+    assert outcome.code == 0
+    config = summary["config"]
+    assert (config["policy"]["name"], config["seed"], config["steps"]) == ("recency", 3, 2)
+    assert [stream["stream"] for stream in summary["streams"]] == ["L0.H0", "L1.H0"]
+
+
+def test_equal_commands_write_equal_folders(nearkv):
+    for name in ("one", "two"):
+        assert nearkv("run", "run.yaml", "--output", name, "--no-progress").code == 0
+    one, two = ({p.name: p.read_bytes() for p in Path(name).iterdir()} for name in ("one", "two"))
+    assert one == two
+    assert {"summary.json", "steps.csv", "report.html", "config.resolved.yaml"} < one.keys()
+
+
+def test_a_policy_of_the_user(nearkv):
+    Path("my_policy.py").write_text(POLICY)
+    mine = nearkv("run", "run.yaml", "policy.name=my_policy:Newest", "--format", "json")
+    recency = nearkv("run", "run.yaml", "policy.name=recency", "--format", "json")
+    assert mine.code == 0
+    assert json.loads(mine.out)["streams"] == json.loads(recency.out)["streams"]
+
+
+def test_comparing_two_transports_that_agree(nearkv, other_transport):
+    other_transport(ScorerDevice)
+    outcome = nearkv("run", "run.yaml", "--compare", "tlm,other", "--output", "out")
+    assert outcome.code == 0
+    assert "tlm and other: " in outcome.out
+    assert "fields identical over 4 steps" in outcome.out
+    comparison = json.loads(Path("out/summary.json").read_text())["comparison"]
+    assert comparison["identical"]
+    assert comparison["cycles"][0] == comparison["cycles"][1] > 0
+
+
+def test_a_single_wrong_bit_of_one_score_is_found(nearkv, other_transport, lying_device):
+    other_transport(lying_device)
+    outcome = nearkv("run", "run.yaml", "--compare", "tlm,other", "--output", "out")
+    assert outcome.code == 1
+    last = outcome.out.splitlines()[-1]
+    assert last.startswith("tlm and other differ: ")
+    assert "at step 1, stream L1.H0" in last
+    assert not json.loads(Path("out/summary.json").read_text())["comparison"]["identical"]
+    assert "differ" in Path("out/report.html").read_text()
+
+
+def interrupt_at(monkeypatch, calls: int) -> None:
+    original, seen = StreamRun.step, []
+
+    def step(self, number):
+        seen.append(number)
+        if len(seen) == calls:
+            raise KeyboardInterrupt
+        return original(self, number)
+
+    monkeypatch.setattr(StreamRun, "step", step)
+
+
+def test_an_interrupt_keeps_the_finished_steps(nearkv, monkeypatch):
+    whole = nearkv("run", "run.yaml", "--output", "whole")
+    assert whole.code == 0
+    interrupt_at(monkeypatch, 6)  # in step 2, after its first stream
+    outcome = nearkv("run", "run.yaml", "--output", "part")
+    assert outcome.code == 130
+    assert outcome.err == "nearkv run: interrupted after 2 steps\n"
+    assert "incomplete: 2 of 4 steps" in outcome.out
+    assert not json.loads(Path("part/summary.json").read_text())["complete"]
+    part, complete = (Path(name, "steps.csv").read_text().splitlines() for name in ("part", "whole"))
+    assert part == complete[:5]
+
+
+def test_an_interrupt_before_the_first_step_leaves_nothing(nearkv, monkeypatch):
+    interrupt_at(monkeypatch, 1)
+    before = files()
+    outcome = nearkv("run", "run.yaml", "--output", "out")
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "nearkv run: interrupted\n")
+    assert files() == before
+
+
+def test_an_interrupted_comparison_compares_what_both_finished(nearkv, other_transport, monkeypatch):
+    other_transport(ScorerDevice)
+    interrupt_at(monkeypatch, 8 + 4)  # step 1 of the second run
+    outcome = nearkv("run", "run.yaml", "--compare", "tlm,other")
+    assert outcome.code == 130
+    assert "fields identical over 1 steps" in outcome.out
+
+
+@pytest.fixture
+def bad_files() -> None:
+    content = Path("small.safetensors").read_bytes()
+    Path("cut.safetensors").write_bytes(content[: len(content) // 2])
+    Path("foreign.safetensors").write_bytes(b"not a trace at all")
+    Path("typo.yaml").write_text("trace: small.safetensors\npolicy: {name: hill}\nhot_fracton: 0.2\n")
+    Path("broken.yaml").write_text("trace: [\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no.yaml"], "No such file or directory: 'no.yaml'"),
+        (["."], "Is a directory: '.'"),
+        (["typo.yaml"], "typo.yaml: unknown key 'hot_fracton'; allowed: trace, policy,"),
+        (["broken.yaml"], "broken.yaml: not YAML"),
+        (["run.yaml", "trace=cut.safetensors"], "cut.safetensors: truncated, or not a safetensors file"),
+        (
+            ["run.yaml", "trace=foreign.safetensors"],
+            "foreign.safetensors: truncated, or not a safetensors file",
+        ),
+        (
+            ["run.yaml", "trace=narrow.safetensors"],
+            "head_dim is 32; design smartssd_ku15p allows: 64, 128, 256",
+        ),
+        (["run.yaml", "trace=missing"], "No such file or directory: 'missing'"),
+        (["run.yaml", "policy.name=hil"], "policy is 'hil'; allowed: full, hill, oracle, recency"),
+        (["run.yaml", "policy.name=nowhere:Policy"], "cannot import 'nowhere'"),
+        (["run.yaml", "policy.options.x=1"], "policy hill has no option 'x'; allowed: decay_shift, surge"),
+        (["run.yaml", "design=big"], "design is 'big'; allowed: tiny,"),
+        (["run.yaml", "--transport", "tcp"], "transport is 'tcp'; allowed: rtl, tlm"),
+        (["run.yaml", "--compare", "tlm,tcp"], "transport is 'tcp'; allowed: rtl, tlm"),
+        (["run.yaml", "--compare", "tlm"], "--compare is 'tlm'; allowed: two different transports"),
+        (["run.yaml", "--compare", "tlm,tlm"], "--compare is 'tlm,tlm'; allowed: two different transports"),
+        (["run.yaml", "link=isa"], "link is 'isa'; allowed: smartssd"),
+        (["run.yaml", "steps=5"], "steps is 5; allowed: 1 to 4"),
+        (["run.yaml", "steps=many"], "steps is 'many'; allowed: a whole number"),
+        (["run.yaml", "streams=[L5.H0]"], "stream is 'L5.H0'; allowed: L0.H0, L1.H0"),
+        (["run.yaml", "steps"], "override is 'steps'; allowed: key=value"),
+        (["run.yaml", "--seed", "-1"], "seed is -1; allowed: 0 or more"),
+    ],
+)
+@pytest.mark.parametrize("output", [[], ["--output", "out"]])
+@pytest.mark.usefixtures("bad_files")
+def test_a_refusal_is_one_line_and_writes_nothing(words, message, output, nearkv):
+    before = files()
+    outcome = nearkv("run", *words, *output)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("nearkv run: error: ")
+    assert outcome.err.count("\n") == 1
+    assert message in outcome.err
+    assert files() == before
+
+
+def test_an_existing_result_folder_is_refused_before_the_work(nearkv, monkeypatch):
+    Path("there").mkdir()
+    interrupt_at(monkeypatch, 1)  # would show if the run were started
+    outcome = nearkv("run", "run.yaml", "--output", "there")
+    assert outcome.code == 2
+    assert outcome.err == (
+        "nearkv run: error: output there exists; allowed: a new folder, results are never overwritten\n"
+    )
+    assert list(Path("there").iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--formt", "json"], ["--format", "xml"], ["--seed", "x"]])
+def test_wrong_options_are_refused(words, nearkv):
+    outcome = nearkv("run", "run.yaml", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+
+
+def test_more_heads_than_the_query_group_take_several_jobs(nearkv):
+    cycles = [
+        json.loads(nearkv("run", "run.yaml", f"design={design}", "--format", "json").out)["total"][
+            "device_cycles"
+        ]
+        for design in ("ulx3s_85f", "ecp5_5g_85f")  # one head at a time, and both
+    ]
+    assert cycles[0] == pytest.approx(2 * cycles[1], rel=0.05)
+
+
+def test_compiled_rtl_and_the_fast_model_agree(nearkv):
+    outcome = nearkv(
+        "run",
+        "run.yaml",
+        "design=tiny",
+        "uniform_score=true",
+        "format=int4",
+        "--compare",
+        "tlm,rtl",
+        "steps=2",
+    )
+    assert outcome.code == 0
+    assert "tlm and rtl: " in outcome.out
+    assert "fields identical over 2 steps" in outcome.out
