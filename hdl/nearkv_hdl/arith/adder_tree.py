@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Signal, signed, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.spec.formats import Format
@@ -12,6 +12,13 @@ from nearkv_hdl.spec.formats import Format
 def shape_of(number: Format):
     """Amaranth shape of a number format."""
     return signed(number.width) if number.signed else unsigned(number.width)
+
+
+def delayed(m: Module, value, name: str) -> Signal:
+    """One data register rank of the `sync` domain, without reset."""
+    register = Signal(value.shape(), name=name, reset_less=True)
+    m.d.sync += register.eq(value)
+    return register
 
 
 class AdderTree(wiring.Component):
@@ -40,7 +47,8 @@ class AdderTree(wiring.Component):
         self.terms = terms
         super().__init__(
             {
-                "i": In(data.ArrayLayout(shape_of(term), terms)),
+                # One signal per term: a packed vector of all would slow compiled simulation by ten.
+                "i": In(shape_of(term)).array(terms),
                 "o": Out(shape_of(term.sum_of(terms))),
             }
         )
@@ -57,7 +65,7 @@ class AdderTree(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        level = [self.i[j] for j in range(self.terms)]
+        level = list(self.i)
         ranks = 0
         while len(level) > 1:
             ranks += 1

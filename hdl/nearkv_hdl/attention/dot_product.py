@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.arith.adder_tree import AdderTree, shape_of
-from nearkv_hdl.attention.query_buffer import query_row_layout
+from nearkv_hdl.arith.adder_tree import AdderTree, delayed, shape_of
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import CODE
 
@@ -15,9 +14,9 @@ from nearkv_hdl.spec.formats import CODE
 class DotProduct(wiring.Component):
     """Multiplies, adds over the lanes and accumulates over the chunks of a token.
 
-    Formula: o = Σ over the chunks since `first` of Σ_lane codes[lane]·query[lane].
-    Timing: latency 2 + log2(lanes) (product, tree, accumulator), interval 1, free-running; `first` enters
-    with the operands and is delayed inside.
+    Formula: o = Σ over the valid beats since `first` of Σ_lane codes[lane]·query[lane].
+    Timing: latency 2 + log2(lanes) (product, tree, accumulator), interval 1, free-running; `valid` and
+    `first` enter with the operands and are delayed inside. Cycles without `valid` leave the sum as it is.
     Numerics: exact; o has format `design.dot`, wide enough for the largest head_dim.
 
     Args:
@@ -26,6 +25,7 @@ class DotProduct(wiring.Component):
     Members:
         codes: signed key codes.
         query: signed query codes.
+        valid: the operands are a lane beat.
         first: this beat is the first of its token.
         o: accumulated sum, `latency` cycles after the operands.
 
@@ -36,8 +36,9 @@ class DotProduct(wiring.Component):
         self._tree = AdderTree(design.product, design.lanes)
         super().__init__(
             {
-                "codes": In(data.ArrayLayout(shape_of(CODE), design.lanes)),
-                "query": In(query_row_layout(design)),
+                "codes": In(shape_of(CODE)).array(design.lanes),
+                "query": In(shape_of(design.query_code)).array(design.lanes),
+                "valid": In(1),
                 "first": In(1),
                 "o": Out(shape_of(design.dot)),
             }
@@ -56,16 +57,15 @@ class DotProduct(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.tree = tree = self._tree
-        first = self.first
+        valid, first = self.valid, self.first
         for rank in range(self.latency - 1):
-            delayed = Signal(name=f"first{rank}", reset_less=True)
-            m.d.sync += delayed.eq(first)
-            first = delayed
+            valid = delayed(m, valid, f"valid{rank}")
+            first = delayed(m, first, f"first{rank}")
         for lane in range(self.design.lanes):
-            product = Signal(shape_of(self.design.product), name=f"product{lane}", reset_less=True)
-            m.d.sync += product.eq(self.codes[lane] * self.query[lane])
+            product = delayed(m, self.codes[lane] * self.query[lane], f"product{lane}")
             m.d.comb += tree.i[lane].eq(product)
         accumulator = Signal(shape_of(self.design.dot), reset_less=True)
-        m.d.sync += accumulator.eq(Mux(first, 0, accumulator) + tree.o)
+        with m.If(valid):
+            m.d.sync += accumulator.eq(Mux(first, 0, accumulator) + tree.o)
         m.d.comb += self.o.eq(accumulator)
         return m

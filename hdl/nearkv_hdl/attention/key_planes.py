@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.attention.query_buffer import BANKS
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import CODE, CODE_HIGH_NIBBLE
@@ -66,7 +66,7 @@ class KeyPlanes(wiring.Component):
                 "read_sub": In(range(self.subs)),
                 "read_int4": In(1),
                 "low_pop": In(1),
-                "codes": Out(data.ArrayLayout(shape_of(CODE), design.lanes)),
+                "codes": Out(shape_of(CODE)).array(design.lanes),
                 "framing_error": Out(1),
             }
         )
@@ -139,16 +139,12 @@ class KeyPlanes(wiring.Component):
             high_read.addr.eq(self.read_bank * self.rows + self.read_row),
             low_read.addr.eq(head),
         ]
-        sub = Signal.like(self.read_sub, reset_less=True)
-        is_int4 = Signal(reset_less=True)
-        m.d.sync += [sub.eq(self.read_sub), is_int4.eq(self.read_int4)]
-        beat_bits = CODE_HIGH_NIBBLE.width * design.lanes
-        high_nibbles = high_read.data.word_select(sub, beat_bits)
-        low_nibbles = Mux(is_int4, 0, low_read.data.word_select(sub, beat_bits))
-        codes = Signal(self.codes.shape(), reset_less=True)
-        for lane in range(design.lanes):
-            m.d.sync += codes[lane].eq(
-                Cat(low_nibbles.word_select(lane, 4), high_nibbles.word_select(lane, 4)).as_signed()
-            )
-        m.d.comb += self.codes.eq(codes)
+        sub, is_int4 = delayed(m, self.read_sub, "sub"), delayed(m, self.read_int4, "is_int4")
+        nibble_bits = CODE_HIGH_NIBBLE.width
+        for lane, code in enumerate(self.codes):
+            places = [sub_beat * design.lanes + lane for sub_beat in range(self.subs)]
+            high_nibble = Array(high_read.data.word_select(place, nibble_bits) for place in places)[sub]
+            low_nibble = Array(low_read.data.word_select(place, nibble_bits) for place in places)[sub]
+            whole = Cat(Mux(is_int4, 0, low_nibble), high_nibble).as_signed()
+            m.d.comb += code.eq(delayed(m, whole, f"code{lane}"))
         return m

@@ -70,13 +70,13 @@ class QueryBuffer(wiring.Component):
             {
                 "i_block": In(stream.Signature(command_layout(design))),
                 "i_query": In(stream.Signature(query_layout(design))),
-                "command": Out(data.ArrayLayout(command_layout(design), BANKS)),
+                "command": Out(command_layout(design)).array(BANKS),
                 "known": Out(BANKS),
                 "ready": Out(BANKS),
                 "release": In(BANKS),
                 "read_bank": In(1),
                 "read_chunk": In(range(self.chunks)),
-                "query": Out(data.ArrayLayout(query_row_layout(design), design.query_group)),
+                "query": Out(query_row_layout(design)).array(design.query_group),
                 "framing_error": Out(1),
             }
         )

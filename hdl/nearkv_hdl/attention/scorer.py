@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.attention.dot_product import DotProduct
 from nearkv_hdl.attention.key_planes import KeyPlanes, key_layout
 from nearkv_hdl.attention.query_buffer import QueryBuffer, command_layout, query_layout
@@ -122,10 +122,11 @@ class Scorer(wiring.Component):
         chunk, token = Signal(range(queries.chunks)), Signal(range(design.block_tokens))
         credits = Signal(range(self.output_queue_depth + 1), init=self.output_queue_depth)
         issue = self.o_lanes_active
-        command = queries.command[bank]
-        int4 = command.key_format == KeyFormat.INT4
+        bank0, bank1 = queries.command
+        int4 = Mux(bank, bank1.key_format, bank0.key_format) == KeyFormat.INT4
+        head_dim_index = Mux(bank, bank1.head_dim_index, bank0.head_dim_index)
         last_chunks = Array(design.lane_beats_per_token(d) - 1 for d in design.head_dims)
-        first_chunk, last_chunk = chunk == 0, chunk == last_chunks[command.head_dim_index]
+        first_chunk, last_chunk = chunk == 0, chunk == last_chunks[head_dim_index]
         last_sub = sub == planes.subs - 1
         last_of_block = last_chunk & (token == design.block_tokens - 1)
         m.d.comb += [
@@ -153,16 +154,18 @@ class Scorer(wiring.Component):
                     m.d.sync += [token.eq(0), row.eq(0), bank.eq(~bank)]
 
         # Validity and the bank travel beside the free-running data path.
-        first, done, at_bank, block_end = issue & first_chunk, issue & last_chunk, bank, last_of_block
+        beat, first = issue, first_chunk
+        done, at_bank, block_end = issue & last_chunk, bank, last_of_block
         banks = []
         for rank in range(self.pipeline_latency):
             if rank < planes.latency:
-                first = _delayed(m, first, f"first{rank}")
+                beat = delayed(m, beat, f"beat{rank}")
+                first = delayed(m, first, f"first{rank}")
             valid = Signal(name=f"done{rank}")
             m.d.sync += valid.eq(done)
             done = valid
-            at_bank = _delayed(m, at_bank, f"bank{rank}")
-            block_end = _delayed(m, block_end, f"block_end{rank}")
+            at_bank = delayed(m, at_bank, f"bank{rank}")
+            block_end = delayed(m, block_end, f"block_end{rank}")
             banks.append(at_bank)
         # The bank each of the last ranks works for: before the shift, before the bias, at the queue.
         shift_bank, bias_bank, out_bank = banks[-3:]
@@ -170,21 +173,21 @@ class Scorer(wiring.Component):
         result = Signal(score_layout(design))
         for h, dot in enumerate(self._dots):
             m.submodules[f"dot{h}"] = dot
-            # Query rows wait one cycle for the nibble multiplexer.
-            query = _delayed(m, queries.query[h], f"query{h}")
-            m.d.comb += [dot.codes.eq(planes.codes), dot.query.eq(query), dot.first.eq(first)]
-            dot_shifted = dot.o << queries.command[shift_bank].shift[h]
-            shifted = _delayed(m, dot_shifted, f"shifted{h}")
-            score = _delayed(m, shifted + queries.command[bias_bank].bias[h], f"score{h}")
+            m.d.comb += [dot.valid.eq(beat), dot.first.eq(first)]
+            for lane in range(design.lanes):
+                # Query rows wait one cycle for the nibble multiplexer.
+                query_code = delayed(m, queries.query[h][lane], f"query{h}_{lane}")
+                m.d.comb += [dot.codes[lane].eq(planes.codes[lane]), dot.query[lane].eq(query_code)]
+            shifted = delayed(m, dot.o << Mux(shift_bank, bank1.shift[h], bank0.shift[h]), f"shifted{h}")
+            score = delayed(m, shifted + Mux(bias_bank, bank1.bias[h], bank0.bias[h]), f"score{h}")
             m.d.comb += result.scores[h].eq(score)
             with m.If(done & (score != result.scores[h])):
                 m.d.sync += self.o_overflow.eq(1)
 
         token_offset = Signal(range(design.block_tokens))
-        constants = queries.command[out_bank]
         m.d.comb += [
-            result.token.eq(constants.first_token + token_offset),
-            result.last.eq(constants.last & block_end),
+            result.token.eq(Mux(out_bank, bank1.first_token, bank0.first_token) + token_offset),
+            result.last.eq(Mux(out_bank, bank1.last, bank0.last) & block_end),
             queries.release.bit_select(out_bank, 1).eq(done & block_end),
         ]
         with m.If(done):
@@ -205,10 +208,3 @@ class Scorer(wiring.Component):
         with m.If(queries.framing_error | planes.framing_error):
             m.d.sync += self.o_framing_error.eq(1)
         return m
-
-
-def _delayed(m: Module, value, name: str) -> Signal:
-    """One data register rank, without reset."""
-    register = Signal(value.shape(), name=name, reset_less=True)
-    m.d.sync += register.eq(value)
-    return register
