@@ -15,7 +15,6 @@ class Access(Enum):
     READ_WRITE = "rw"
     READ_ONLY = "ro"  # a write is ignored
     WRITE_ONLY = "wo"  # reads 0
-    CLEAR_ON_WRITE = "woc"  # any write returns it to its reset value
     TOGGLE_ON_WRITE = "tow"  # a written 1 inverts the bit
 
 

@@ -31,7 +31,7 @@ class JobState(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """Why a job stopped. The first error is kept until it is cleared; no job runs before that."""
+    """Why a job stopped. The first error is kept until RESET; no job runs before that."""
 
     NONE = 0
     BLOCK_COUNT = 1  # no block
@@ -110,7 +110,7 @@ STATUS = Register(
     (Field("state", 0, 4, "JobState"),),
 )
 ERROR_CODE = Register(
-    "ERROR_CODE", STATUS_OFFSET + 0x04, 4, Access.CLEAR_ON_WRITE, 0, "first ErrorCode; clears all ERROR_*"
+    "ERROR_CODE", STATUS_OFFSET + 0x04, 4, RO, 0, "first ErrorCode since the reset; no job runs until then"
 )
 ERROR_ADDRESS = Register("ERROR_ADDRESS", STATUS_OFFSET + 0x08, 8, RO, 0, "address the error is about, or 0")
 ERROR_TOKEN = Register("ERROR_TOKEN", STATUS_OFFSET + 0x10, 4, RO, 0, "first token of the block it is about")

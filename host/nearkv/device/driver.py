@@ -194,7 +194,7 @@ class ScorerDriver:
             ) from None
 
     def _job_error(self, what: str, state: reg.JobState) -> JobError:
-        """Read the sticky error, clear it, and put it into words."""
+        """Put the sticky error into words."""
         found = self.access.read(reg.ERROR_CODE)
         try:
             code = reg.ErrorCode(found)
@@ -203,7 +203,6 @@ class ScorerDriver:
                 f"{what}: state {state.name}, ERROR_CODE is {found:#x}, no known error"
             ) from None
         address, token = self.access.read(reg.ERROR_ADDRESS), self.access.read(reg.ERROR_TOKEN)
-        self.access.write(reg.ERROR_CODE, 0)
         return JobError(
             f"{what}: state {state.name}, error {code.name} at address {address:#x}, block of token {token}",
             code,

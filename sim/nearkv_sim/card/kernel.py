@@ -86,9 +86,7 @@ class Kernel:
                 self._start(at_ps)
             return
         register = self._registers.write_word(offset, value)
-        if register is reg.ERROR_CODE:
-            self._registers[reg.ERROR_ADDRESS] = self._registers[reg.ERROR_TOKEN] = 0
-        elif register is reg.RESET and reg.RESET.unpack(value)["reset"]:
+        if register is reg.RESET and reg.RESET.unpack(value)["reset"]:
             self._job = None
             self._registers.reset()
 
@@ -152,8 +150,7 @@ class Kernel:
                 self._raise_interrupt(job.finish_ps)
 
     def _record(self, fault: JobFault) -> None:
-        """Keep the first error."""
-        if self._registers[reg.ERROR_CODE] == reg.ErrorCode.NONE:
-            self._registers[reg.ERROR_CODE] = fault.code
-            self._registers[reg.ERROR_ADDRESS] = fault.address
-            self._registers[reg.ERROR_TOKEN] = fault.token
+        # It is the first: no job runs on an error, so that none can follow.
+        self._registers[reg.ERROR_CODE] = fault.code
+        self._registers[reg.ERROR_ADDRESS] = fault.address
+        self._registers[reg.ERROR_TOKEN] = fault.token

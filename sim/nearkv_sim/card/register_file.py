@@ -67,8 +67,6 @@ class RegisterFile:
                 self._values[register] = kept | value << (32 * index)
             case Access.TOGGLE_ON_WRITE:
                 self._values[register] = old ^ value << (32 * index)
-            case Access.CLEAR_ON_WRITE:
-                self._values[register] = register.reset or 0
             case Access.READ_ONLY | Access.WRITE_ONLY:
                 pass
         return register

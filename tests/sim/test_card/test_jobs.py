@@ -65,6 +65,9 @@ class Bench:
             reg.HEAD_DIM: HEAD_DIM,
             reg.HEADS: HEADS,
         }
+        self.enable_interrupts()
+
+    def enable_interrupts(self):
         self.set(reg.GIER, 1)
         self.set(reg.IER, 1)
 
@@ -139,7 +142,7 @@ def out_of(window, offset):
 def descriptor(**changes):
     def bend(bench):
         bench.descriptors[1] = replace(bench.descriptors[1], **changes)
-        return 0
+        return changes.get("query_address", 0)
 
     return bend
 
@@ -181,6 +184,7 @@ OF_BLOCK_1 = [
     (out_of("query_address", 2 * ROW_BYTES), E.QUERY_ADDRESS),
     (out_of("query_address", -2 * ROW_BYTES), E.QUERY_ADDRESS),
     (out_of("query_address", (1 << 64) - (1 << 33)), E.QUERY_ADDRESS),
+    (descriptor(query_address=(1 << 63) - 64), E.QUERY_ADDRESS),
 ]
 
 
@@ -263,7 +267,7 @@ def test_a_score_that_does_not_fit(bench):
     assert bench.untouched()
 
 
-def test_an_error_is_kept_until_it_is_cleared(bench):
+def test_an_error_is_kept_until_the_reset(bench):
     good = bench.descriptors[0]
     bench.descriptors[0] = replace(good, shift=(9, 0))
     assert bench.run() == reg.JobState.FAILED
@@ -275,9 +279,9 @@ def test_an_error_is_kept_until_it_is_cleared(bench):
     bench.descriptors[0] = good
     assert bench.run() == reg.JobState.FAILED
     assert bench.untouched()
-    bench.acknowledge()
-    bench.set(reg.ERROR_CODE, 0)
+    bench.set(reg.RESET, 1)
     assert bench.error == (E.NONE, 0, 0)
+    bench.enable_interrupts()
     assert bench.run() == reg.JobState.DONE
     assert not bench.untouched()
 
@@ -307,6 +311,15 @@ def test_the_end_is_seen_when_its_cycles_have_passed(bench):
     assert not bench.untouched()
     bench.acknowledge()
     assert bench.get(reg.CTRL) == reg.CTRL.mask("ap_idle")
+    bench.start()
+    assert bench.get(reg.TOKENS) == bench.get(reg.STREAMED_BYTES) == 0
+
+
+def test_the_result_can_be_polled_in_memory(bench):
+    bench.start()
+    polls = [bench.untouched() for _ in range(100)]
+    assert polls[0]
+    assert not polls[-1]
 
 
 @pytest.mark.parametrize("masked", [reg.GIER, reg.IER])
