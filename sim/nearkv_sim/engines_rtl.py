@@ -33,7 +33,7 @@ class RtlEngine:
     def __init__(self, design: DesignConfig, stalls: Stalls | None = None) -> None:
         self._design = design
         self._stalls = stalls
-        self._scorer = CompiledComponent(Scorer(design), name=f"scorer-{design.name}")
+        self._scorer = CompiledComponent(Scorer(design), name=design.name)
 
     def run(self, job: ScoringJob) -> EngineResult:
         """Score a job; see `Engine`."""

@@ -1,14 +1,17 @@
-"""Small builds, their engines, and random jobs for them."""
+"""Small builds, their engines, random jobs for them, and a card with a good job laid out."""
 
 import numpy as np
 import pytest
 
 from nearkv.codec.key_block import split_planes
+from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import LFE5U_85F, get_design
-from nearkv_hdl.spec.layout import KeyFormat
-from nearkv_sim.engines import GoldenEngine, ScoringJob
+from nearkv_hdl.spec.layout import BlockDescriptor, KeyFormat
+from nearkv_sim.card import SimulatedCard
+from nearkv_sim.engines import EngineStalled, GoldenEngine, ScoringJob
 from nearkv_sim.engines_rtl import RtlEngine
+from nearkv_sim.hardware.pcie import PRESETS, PcieLink
 
 # As in tests/runtime/test_device, so that its compiled scorer is shared through the cache.
 SMALL = DesignConfig(
@@ -28,11 +31,6 @@ DESIGNS = {"tiny": get_design("tiny"), "small": SMALL}
 @pytest.fixture(params=DESIGNS)
 def design(request):
     return DESIGNS[request.param]
-
-
-@pytest.fixture
-def small_design():
-    return SMALL
 
 
 @pytest.fixture(scope="session")
@@ -79,3 +77,105 @@ def random_job(rng):
         )
 
     return make
+
+
+class Bench:
+    """A card with one good job laid out in memory; tests bend it."""
+
+    heads, head_dim, blocks, guard = 2, 64, 3, 0xA5
+    row_bytes = heads * head_dim * 2  # 10-bit codes take 16 bits
+
+    def __init__(self, design, engine=None):
+        self.design = design
+        self.card = SimulatedCard(
+            "tlm", design, PcieLink(PRESETS["smartssd"]), engine or GoldenEngine(design), 1 << 20
+        )
+        base = self.card.memory_base
+        self.block_bytes = design.layout(self.head_dim).block_bytes
+        self.result_bytes = self.blocks * design.block_tokens * self.heads * 4
+        self.keys, self.queries = base + 0x10000, base + 0x20000
+        self.list, self.result = base + 0x30000, base + 0x40000
+        rng = np.random.default_rng(7)
+        for block in range(self.blocks):
+            self.write(self.keys + 4096 * block, rng.integers(0, 256, self.block_bytes))
+        self.codes = rng.integers(-511, 512, (self.blocks, self.heads, self.head_dim)).astype("<i2")
+        self.write(self.queries, self.codes.view(np.uint8).reshape(-1))
+        self.write(self.result - 64, np.full(self.result_bytes + 128, self.guard))
+        self.descriptors = [
+            BlockDescriptor(
+                key_address=self.keys + 4096 * block,
+                query_address=self.queries + self.row_bytes * block,
+                first_token=100 + 16 * block,
+                head_dim=self.head_dim,
+                key_format=KeyFormat(block % 2),
+                bias=(7, -9),
+                shift=(0, 3),
+            )
+            for block in range(self.blocks)
+        ]
+        self.arguments = {
+            reg.DESCRIPTOR_ADDRESS: self.list,
+            reg.KEY_ADDRESS: self.keys,
+            reg.KEY_BYTES: 4096 * (self.blocks - 1) + self.block_bytes,
+            reg.QUERY_ADDRESS: self.queries,
+            reg.QUERY_BYTES: self.row_bytes * self.blocks,
+            reg.RESULT_ADDRESS: self.result,
+            reg.RESULT_BYTES: self.result_bytes,
+            reg.BLOCK_COUNT: self.blocks,
+            reg.HEAD_DIM: self.head_dim,
+            reg.HEADS: self.heads,
+        }
+        self.enable_interrupts()
+
+    def enable_interrupts(self):
+        self.set(reg.GIER, 1)
+        self.set(reg.IER, 1)
+
+    def write(self, address, values):
+        self.card.write_memory(address, np.asarray(values).astype(np.uint8))
+
+    def set(self, register, value):
+        for at in range(0, register.size_bytes, 4):
+            self.card.write_register(register.offset + at, value >> 8 * at & 0xFFFF_FFFF)
+
+    def get(self, register):
+        words = [self.card.read_register(register.offset + at) for at in range(0, register.size_bytes, 4)]
+        return sum(word << 32 * index for index, word in enumerate(words))
+
+    def start(self):
+        self.write(self.list, np.frombuffer(b"".join(d.pack() for d in self.descriptors), np.uint8))
+        for register, value in self.arguments.items():
+            self.set(register, value)
+        self.set(reg.CTRL, 1)
+
+    def run(self):
+        self.start()
+        self.card.wait_interrupt(10**9)
+        return self.get(reg.STATUS)
+
+    @property
+    def error(self):
+        return reg.ErrorCode(self.get(reg.ERROR_CODE)), self.get(reg.ERROR_ADDRESS), self.get(reg.ERROR_TOKEN)
+
+    def acknowledge(self):
+        self.set(reg.ISR, 1)
+        self.set(reg.CTRL, reg.CTRL.mask("ap_continue"))
+
+    def untouched(self):
+        around = self.card.read_memory(self.result - 64, self.result_bytes + 128)
+        return bool((around == self.guard).all())
+
+
+class HangingEngine:
+    def run(self, job):
+        raise EngineStalled(f"{len(job.planes)} blocks were too many")
+
+
+@pytest.fixture
+def bench():
+    return Bench(SMALL)
+
+
+@pytest.fixture
+def hanging_bench():
+    return Bench(SMALL, HangingEngine())
