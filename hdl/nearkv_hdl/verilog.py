@@ -17,8 +17,8 @@ from amaranth.lib import wiring
 # Amaranth's own attributes say nothing to a reader of the Verilog; synthesis attributes are kept.
 _INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
 # Amaranth names every element of an array once more, as a wire `codes[0]` beside `codes`. Yosys' mapper of
-# ECP5 LUTs takes the two for one and fails.
-_ELEMENT_WIRES = "w:*[[]*"
+# ECP5 LUTs takes the two for one and fails. A wire of 0 bits would be written as [-1:0], which has two.
+_UNWANTED_WIRES = "w:*[[]* s:0"
 
 
 class ExportError(RuntimeError):
@@ -94,7 +94,7 @@ def to_verilog(component: wiring.Component, *, name: str = "top") -> str:
         to_rtlil(component, name=name),
         "proc -nomux -norom",
         "memory_collect",
-        f"delete {_ELEMENT_WIRES}",
+        f"delete {_UNWANTED_WIRES}",
         f"attrmap {removals}",
         f"attrmap -modattr {removals}",
         "write_verilog -norename",

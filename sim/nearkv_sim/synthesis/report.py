@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.verilog import to_verilog
+from nearkv_sim.scorer_verilog import SCORER_MODULE, scorer_verilog
 from nearkv_sim.synthesis.budgets import BUDGETS, budget_problems
 from nearkv_sim.synthesis.resources import Resources, count_resources, device_resources, mapping_problems
 from nearkv_sim.synthesis.yosys import Netlist, synthesise
 
-TOP = "nearkv_scorer"
 CAVEATS = (
     "Out of context: the scorer alone, without pads, clock buffer, bus shell or placement.",
     "UltraScale+ (xcup): Yosys packs no registers into DSP48E2 and merges no LUT pairs, so that flip-flops"
@@ -41,7 +39,7 @@ class DesignReport:
 
 def synthesise_design(design: DesignConfig) -> DesignReport:
     """Synthesise the scorer of a design for its device; raises as `synthesise` and `count_resources`."""
-    netlist = synthesise(to_verilog(Scorer(design), name=TOP), TOP, design.device.family)
+    netlist = synthesise(scorer_verilog(design), SCORER_MODULE, design.device.family)
     used = count_resources(netlist.cells, design.device.family)
     problems = mapping_problems(design, used) + budget_problems(design.name, used)
     return DesignReport(design, netlist, used, tuple(problems))

@@ -88,7 +88,8 @@ def count_resources(cells: Mapping[str, int], family: Family) -> Resources:
     unknown = sorted(set(cells) - set(known))
     if unknown:
         raise ValueError(
-            f"cells of type {', '.join(unknown)} in the netlist; allowed for {family.value}: {', '.join(known)}"
+            f"cells of type {', '.join(unknown)} in the netlist; allowed for {family.value}:"
+            f" {', '.join(known)}"
         )
     total = Resources()
     for name, count in cells.items():

@@ -1,0 +1,1 @@
+"""Verilog of the scorer with recorded beats and a plain Verilog testbench that replays them."""

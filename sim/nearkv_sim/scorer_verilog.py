@@ -1,0 +1,14 @@
+"""The Verilog of a design's scorer, as users get it and as it is synthesised."""
+
+from __future__ import annotations
+
+from nearkv_hdl.attention.scorer import Scorer
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.verilog import to_verilog
+
+SCORER_MODULE = "nearkv_scorer"
+
+
+def scorer_verilog(design: DesignConfig) -> str:
+    """Self-contained Verilog with the top module SCORER_MODULE and flat port names."""
+    return to_verilog(Scorer(design), name=SCORER_MODULE)
