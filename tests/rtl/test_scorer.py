@@ -1,0 +1,203 @@
+"""The scorer's RTL against its golden twin, its cycle formula and its stream contract."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from nearkv_hdl.attention.scorer import Scorer
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.designs import DESIGNS, KU15P
+from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, Stalls
+from nearkv_sim.golden.scorer_timing import job_timing, pipeline_latency
+from nearkv_sim.scorer_job import ScorerJob, random_job, read_scores
+
+INT8, INT4 = KeyFormat.INT8, KeyFormat.INT4
+
+
+def custom(**changes) -> DesignConfig:
+    parameters = {
+        "name": "custom",
+        "device": KU15P,
+        "bus_bytes": 16,
+        "lanes": 16,
+        "query_group": 2,
+        "head_dims": (64, 128, 256),
+        "clock_hz": 100_000_000,
+        "block_tokens": 16,
+    }
+    return DesignConfig(**{**parameters, **changes})
+
+
+SHAPES = {
+    **{f"group{g}": custom(query_group=g) for g in range(1, 9)},
+    "lanes_below_bus": custom(bus_bytes=32, lanes=8),
+    "lanes_above_bus": custom(bus_bytes=16, lanes=32),
+    "wide_query": custom(query_bits=12),
+}
+
+
+@cache
+def compiled(name: str) -> tuple[DesignConfig, CompiledComponent]:
+    design = DESIGNS[name] if name in DESIGNS else SHAPES[name]
+    return design, CompiledComponent(Scorer(design), name=name)
+
+
+def run(name: str, job: ScorerJob, stalls: Stalls | None = None, **options):
+    design, component = compiled(name)
+    tokens = len(job.codes) * design.block_tokens
+    result = component.run(
+        job.input_words(design), {"o_scores": tokens}, stalls=stalls, drain_cycles=64, **options
+    )
+    return design, result
+
+
+def check(name: str, job: ScorerJob, stalls: Stalls | None = None):
+    design, result = run(name, job, stalls)
+    token, scores, last = read_scores(design, result.outputs["o_scores"])
+    np.testing.assert_array_equal(scores, job.expected_scores(design))
+    np.testing.assert_array_equal(token, job.expected_tokens(design))
+    assert np.flatnonzero(last).tolist() == [len(last) - 1]
+    assert result.signals["o_framing_error"] == 0
+    assert result.signals["o_overflow"] == 0
+    return design, result
+
+
+def test_smallest_block_by_hand():
+    """One code of 1·16 + 2 and one of −1: scores can be worked out on paper."""
+    design = SHAPES["group1"]
+    codes = np.zeros((design.block_tokens, 64), np.int8)
+    codes[0, 0], codes[3, 63] = 18, -1
+    query = np.zeros((1, 64), np.int16)
+    query[0, 0], query[0, 63] = 5, -7
+    constants = {"shift": np.array([[2]]), "bias": np.array([[1000]])}
+    for key_format, first, third in ((INT8, 5 * 18 * 4, -7 * -1 * 4), (INT4, 5 * 16 * 4, -7 * -16 * 4)):
+        job = ScorerJob((key_format,), np.array([7 * 16]), (codes,), (query,), **constants)
+        _, result = check("group1", job)
+        token, scores, _ = read_scores(design, result.outputs["o_scores"])
+        expected = np.full(design.block_tokens, 1000)
+        expected[0] += first
+        expected[3] += third
+        assert scores[:, 0].tolist() == expected.tolist()
+        assert token.tolist() == list(range(112, 128))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_is_bit_exact_with_pauses(name):
+    rng = np.random.default_rng(11)
+    design, _ = compiled(name)
+    for trial, extreme in enumerate((False, True, False, False)):
+        job = random_job(design, 200, rng, extreme=extreme)
+        probability = (0.0, 0.3, 0.6, 0.1)[trial]
+        stalls = Stalls(seed=trial, input_probability=probability, output_probability=0.6 - probability)
+        check(name, job, stalls)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_every_design_is_bit_exact_and_takes_the_predicted_cycles(name):
+    rng = np.random.default_rng(5)
+    design, _ = compiled(name)
+    job = random_job(design, 40, rng)
+    _, result = check(name, job)
+    assert result.cycles == job_timing(design, job.head_dims, job.key_format).cycles
+    check(name, random_job(design, 12, rng, extreme=True), Stalls(seed=3))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_cycle_formula_equals_the_rtl(name):
+    """Any mix of formats and head dimensions, short and long jobs, back to back without a reset."""
+    rng = np.random.default_rng(17)
+    design, _ = compiled(name)
+    for blocks in (1, 1, 2, 3, 5, 8, 40, 41):
+        job = random_job(design, blocks, rng)
+        _, result = run(name, job)
+        timing = job_timing(design, job.head_dims, job.key_format)
+        lanes = result.flags["o_lanes_active"]
+        assert result.cycles == timing.cycles
+        assert lanes.first_high_cycle == timing.first_lane_beat
+        assert lanes.last_high_cycle == timing.last_lane_beat
+        assert lanes.high_cycles == timing.lane_beats
+
+
+@pytest.mark.parametrize("key_formats", [(INT8,), (INT4,), (INT8, INT4)], ids=["int8", "int4", "mixed"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_lanes_work_on_995_of_1000_cycles(key_formats, head_dim):
+    """Over 36 full blocks, block changes included, from the first lane beat to the last."""
+    design = DESIGNS["ulx3s_85f"]
+    job = random_job(design, 36, np.random.default_rng(2), key_formats=key_formats, head_dims=(head_dim,))
+    _, result = check("ulx3s_85f", job)
+    lanes = result.flags["o_lanes_active"]
+    assert lanes.high_cycles == 36 * design.lane_beats_per_block(head_dim)
+    assert lanes.high_cycles / (lanes.last_high_cycle - lanes.first_high_cycle + 1) >= 0.995
+
+
+@pytest.mark.parametrize("name", ["group2", "lanes_below_bus", "tiny"])
+def test_latency_is_what_the_component_says(name):
+    design, _ = compiled(name)
+    scorer = Scorer(design)
+    assert scorer.pipeline_latency == pipeline_latency(design)
+    job = random_job(design, 1, np.random.default_rng(0), head_dims=(64,))
+    _, result = run(name, job)
+    last_beat = result.flags["o_lanes_active"].last_high_cycle
+    assert result.ports["o_scores"].last_cycle - last_beat == scorer.latency
+
+
+def test_a_slow_sink_stops_the_lanes_and_loses_nothing():
+    """The sink takes a beat in few cycles: the lanes must work on fewer cycles than at full rate."""
+    job = random_job(SHAPES["group3"], 20, np.random.default_rng(4), head_dims=(64,))
+    design, free = check("group3", job)
+    _, held = check("group3", job, Stalls(seed=9, input_probability=0.0, output_probability=0.95))
+    assert held.ports["o_scores"].blocked_cycles > free.cycles
+    assert held.flags["o_lanes_active"].high_cycles == free.flags["o_lanes_active"].high_cycles
+    assert held.cycles > 2 * free.cycles == 2 * job_timing(design, job.head_dims, job.key_format).cycles
+
+
+def test_missing_queries_hold_the_scores_back():
+    """The lanes wait for queries; they never work with what the bank held before."""
+    design, component = compiled("group2")
+    job = random_job(design, 2, np.random.default_rng(6))
+    words = job.input_words(design)
+    with pytest.raises(CosimDeadlock, match="o_scores 16 of 32 beats"):
+        component.run(
+            {**words, "i_query": words["i_query"][:-1]},
+            {"o_scores": 2 * design.block_tokens},
+            max_idle_cycles=500,
+        )
+    check("group2", job)
+
+
+@pytest.mark.parametrize("port", ["i_keys", "i_query"])
+def test_a_misplaced_last_is_flagged(port):
+    design, component = compiled("group2")
+    job = random_job(design, 2, np.random.default_rng(8))
+    words = job.input_words(design)
+    words[port] = words[port].copy()
+    words[port][3, -1] |= 1 << ((8 * design.bus_bytes if port == "i_keys" else design.query_row_bits()) % 32)
+    result = component.run(words, {"o_scores": 2 * design.block_tokens})
+    assert result.signals["o_framing_error"] == 1
+    component.reset()
+    check("group2", job)
+
+
+def test_a_score_beyond_32_bits_is_flagged():
+    design, component = compiled("group2")
+    job = random_job(design, 1, np.random.default_rng(8), extreme=True)
+    too_large = ScorerJob(
+        job.key_format, job.first_token, job.codes, job.query_codes, job.shift, np.full((1, 2), 2**31 - 1)
+    )
+    assert component.run(too_large.input_words(design), {"o_scores": 16}).signals["o_overflow"] == 1
+    component.reset()
+    check("group2", job)
+
+
+def test_timing_arguments():
+    design = SHAPES["group1"]
+    with pytest.raises(ValueError, match="0 head_dims"):
+        job_timing(design, [], [])
+    with pytest.raises(ValueError, match="1 head_dims and 2"):
+        job_timing(design, [64], [INT8, INT8])
+    with pytest.raises(ValueError, match="head_dim is 96"):
+        job_timing(design, [96], [INT8])
