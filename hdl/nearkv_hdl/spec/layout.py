@@ -59,8 +59,8 @@ class KeyBlockLayout:
 
     @property
     def channel_table_bytes(self) -> int:
-        """Bytes of the header's tables: centre then scale, FP16 per channel."""
-        return 2 * FP16_BYTES * self.head_dim
+        """Bytes of the header's tables: centre and scale, FP16 per channel, then the mean code, one byte."""
+        return (2 * FP16_BYTES + 1) * self.head_dim
 
     @property
     def kv_row_bytes(self) -> int:

@@ -20,25 +20,71 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class KeyBlocks:
-    """A batch of quantised key blocks.
+class BlockHeaders:
+    """What folding needs to know of a batch of key blocks.
 
     Attributes:
         layout: head_dim and tokens of each block.
         centre: float16 [blocks, head_dim].
         scale: float16 [blocks, head_dim], 0 where every token has exactly the centre.
-        codes: int8 [blocks, block_tokens, head_dim].
+        mean_code: int8 [blocks, head_dim], the channel's mean code rounded half up.
 
     """
 
     layout: KeyBlockLayout
     centre: Float16
     scale: Float16
+    mean_code: Int8
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self.centre)
+
+    def __getitem__(self, blocks: slice | NDArray[np.integer]) -> BlockHeaders:
+        """The headers of some blocks."""
+        return BlockHeaders(self.layout, self.centre[blocks], self.scale[blocks], self.mean_code[blocks])
+
+    def append(self, other: BlockHeaders) -> BlockHeaders:
+        """These headers, then the other's of the same layout."""
+        return BlockHeaders(
+            self.layout,
+            np.concatenate([self.centre, other.centre]),
+            np.concatenate([self.scale, other.scale]),
+            np.concatenate([self.mean_code, other.mean_code]),
+        )
+
+
+def no_headers(layout: KeyBlockLayout) -> BlockHeaders:
+    """The headers of no block."""
+    empty = np.empty((0, layout.head_dim), np.float16)
+    return BlockHeaders(layout, empty, empty, np.empty((0, layout.head_dim), np.int8))
+
+
+@dataclass(frozen=True)
+class KeyBlocks:
+    """A batch of quantised key blocks.
+
+    Attributes:
+        headers: one per block.
+        codes: int8 [blocks, block_tokens, head_dim].
+
+    """
+
+    headers: BlockHeaders
     codes: Int8
+
+    @property
+    def layout(self) -> KeyBlockLayout:
+        """head_dim and tokens of each block."""
+        return self.headers.layout
 
     def __len__(self) -> int:
         """Number of blocks."""
         return len(self.codes)
+
+    def __getitem__(self, blocks: slice | NDArray[np.integer]) -> KeyBlocks:
+        """Some of the blocks."""
+        return KeyBlocks(self.headers[blocks], self.codes[blocks])
 
 
 def check_fp16_rows(rows: NDArray[np.generic], what: str, head_dim: int | None = None) -> None:
@@ -88,7 +134,9 @@ def quantise_keys(keys: Float16, block_tokens: int = BLOCK_TOKENS) -> KeyBlocks:
     offset = rows - stored_centre[:, None, :]
     quotient = np.divide(offset, step, out=np.zeros_like(offset), where=step > 0)
     codes = np.clip(np.floor(quotient), CODE.min, CODE.max).astype(np.int8)
-    return KeyBlocks(layout, centre, scale, codes)
+    sums = codes.sum(axis=1, dtype=np.int64)
+    mean_code = ((2 * sums + block_tokens) // (2 * block_tokens)).astype(np.int8)
+    return KeyBlocks(BlockHeaders(layout, centre, scale, mean_code), codes)
 
 
 def _round_up_to_fp16(values: NDArray[np.float64]) -> Float16:
@@ -102,10 +150,10 @@ def dequantise_keys(blocks: KeyBlocks, key_format: KeyFormat = KeyFormat.INT8) -
     """Reconstruct key rows, float64 [tokens, head_dim]; INT4 sees the high nibble alone."""
     codes = blocks.codes.astype(np.float64)
     centred = codes + 0.5 if key_format is KeyFormat.INT8 else 16.0 * np.floor(codes / 16.0) + 8.0
-    rows = (
-        blocks.centre.astype(np.float64)[:, None, :] + blocks.scale.astype(np.float64)[:, None, :] * centred
-    )
-    return rows.reshape(-1, blocks.layout.head_dim)
+    headers = blocks.headers
+    centre, scale = (table.astype(np.float64)[:, None, :] for table in (headers.centre, headers.scale))
+    rows: NDArray[np.float64] = (centre + scale * centred).reshape(-1, blocks.layout.head_dim)
+    return rows
 
 
 def split_planes(codes: Int8) -> tuple[Bytes, Bytes]:

@@ -2,6 +2,10 @@
 
 score[t] = bias + (Σ_i q'[i]·code[t, i] << e) is the base-2 logit q·k·log2(e)/√d with L fraction bits. All
 steps after `prepare_query` are exact integer arithmetic with stated rounding, so that hardware can fold, too.
+
+The bias is anchored at the block's mean key: bias = q·anchor − (Σ_i q'[i]·mean_code[i] << e). Rounding q' to
+8 bits then only acts on how a token differs from its block's mean. Anchored at the centre it also shifts the
+whole block; on a real model's keys with one token × 64 that cost 5 to 10 % of the top-10 % recall.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.codec.key_block import Float16, KeyBlocks, check_fp16_rows
+from nearkv.codec.key_block import BlockHeaders, Float16, check_fp16_rows
 from nearkv_hdl.spec.formats import CODE, QUERY_MANTISSA, SCORE, SHIFT, Format
 from nearkv_hdl.spec.layout import MAX_QUERY_GROUP, KeyFormat, check_head_dim
 
@@ -109,7 +113,7 @@ def rhu(x: Int64, k: Int64 | int) -> Int64:
 
 def fold_query(
     query: PreparedQuery,
-    blocks: KeyBlocks,
+    headers: BlockHeaders,
     key_format: KeyFormat | tuple[KeyFormat, ...],
     query_format: Format,
     score_fraction_bits: Int64 | None = None,
@@ -118,7 +122,7 @@ def fold_query(
 
     Args:
         query: prepared queries of the heads that share the blocks' key stream.
-        blocks: quantised key blocks of that kv head.
+        headers: centre, scale and mean code of the kv head's key blocks.
         key_format: one format for all blocks, or one per block.
         query_format: format of a folded code (`DesignConfig.query_code`).
         score_fraction_bits: L per head, int64 [heads]; by default the largest for which every block fits
@@ -130,32 +134,33 @@ def fold_query(
         ValueError: head_dim of query and blocks differ, a wrong number of formats, an L that does not fit.
 
     """
-    if query.mantissa.shape[1] != blocks.layout.head_dim:
+    if query.mantissa.shape[1] != headers.layout.head_dim:
         raise ValueError(
-            f"query has head_dim {query.mantissa.shape[1]}; the blocks have {blocks.layout.head_dim}"
+            f"query has head_dim {query.mantissa.shape[1]}; the blocks have {headers.layout.head_dim}"
         )
-    formats = (key_format,) * len(blocks) if isinstance(key_format, KeyFormat) else tuple(key_format)
-    if len(formats) != len(blocks):
-        raise ValueError(f"key_format names {len(formats)} blocks; allowed: one format, or {len(blocks)}")
+    formats = (key_format,) * len(headers) if isinstance(key_format, KeyFormat) else tuple(key_format)
+    if len(formats) != len(headers):
+        raise ValueError(f"key_format names {len(formats)} blocks; allowed: one format, or {len(headers)}")
     # [blocks, heads, head_dim]: folded queries before rounding, multiples of 2^-(24 + fraction_bits).
-    products = query.mantissa[None] * _fixed_point(blocks.scale)[:, None, :]
+    products = query.mantissa[None] * _fixed_point(headers.scale)[:, None, :]
     extremes = products.min(axis=2), products.max(axis=2)
     if score_fraction_bits is None:
-        score_fraction_bits = _largest_fraction_bits(query, blocks, extremes, query_format)
+        score_fraction_bits = _largest_fraction_bits(query, headers, extremes, query_format)
     # Right shift that turns a product into a code at e = 0.
     unit = FP16_FRACTION_BITS + query.fraction_bits - score_fraction_bits
     shift = _smallest_shift(extremes, unit, query_format)
-    if (shift > SHIFT.max).any() or (_score_bound(query, blocks, unit) > _max_bound()).any():
+    if (shift > SHIFT.max).any() or (_score_bound(query, headers, unit) > _max_bound()).any():
         raise ValueError(
             f"score_fraction_bits is {score_fraction_bits.tolist()}; too large for these keys:"
-            f" allowed: at most {_largest_fraction_bits(query, blocks, extremes, query_format).tolist()}"
+            f" allowed: at most {_largest_fraction_bits(query, headers, extremes, query_format).tolist()}"
         )
     codes = rhu(products, (unit + shift)[:, :, None])
-    bias = _bias(query, blocks, unit)
-    half_steps = codes.sum(axis=2) << shift
+    # In half codes, INT8: a code stands for the middle of its step. INT4: the low nibble is not seen, so
+    # every mean code drops by 7½, the middle of the 16 codes that share a high nibble.
     is_int8 = np.array([f is KeyFormat.INT8 for f in formats])[:, None]
-    # INT8 adds half a step per code; INT4 the middle of the 16 codes that share a high nibble.
-    bias += np.where(is_int8, rhu(half_steps, 1), half_steps * 8)
+    twice_mean = 2 * headers.mean_code.astype(np.int64) - np.where(is_int8, 0, 15)
+    mean_dot = (codes * twice_mean[:, None, :]).sum(axis=2) << shift
+    bias = _anchor_score(query, headers, unit) - rhu(mean_dot, 1)
     return FoldedQuery(codes.astype(np.int16), shift, bias, score_fraction_bits, formats)
 
 
@@ -170,9 +175,10 @@ def _smallest_shift(extremes: tuple[Int64, Int64], unit: Int64, query_format: Fo
     return shift
 
 
-def _score_bound(query: PreparedQuery, blocks: KeyBlocks, unit: Int64) -> NDArray[np.float64]:
-    """Bound of |q·k| in score units over any code, [blocks, heads], rounded up."""
-    reach = np.abs(_fixed_point(blocks.centre)) + (-CODE.min) * _fixed_point(blocks.scale)
+def _score_bound(query: PreparedQuery, headers: BlockHeaders, unit: Int64) -> NDArray[np.float64]:
+    """Bound of |q·anchor| and of |q·k| over any code, in score units, [blocks, heads], rounded up."""
+    # Twice the code range: the anchor and the code's distance from it are added separately.
+    reach = np.abs(_fixed_point(headers.centre)) + 2 * (-CODE.min) * _fixed_point(headers.scale)
     coarse = ((reach + (1 << _BOUND_DROPPED_BITS) - 1) >> _BOUND_DROPPED_BITS).astype(np.float64)
     sums = coarse @ np.abs(query.mantissa).astype(np.float64).T
     return np.asarray(np.ldexp(sums, (_BOUND_DROPPED_BITS - unit).astype(np.int32)), np.float64)
@@ -183,7 +189,7 @@ def _max_bound() -> int:
 
 
 def _largest_fraction_bits(
-    query: PreparedQuery, blocks: KeyBlocks, extremes: tuple[Int64, Int64], query_format: Format
+    query: PreparedQuery, headers: BlockHeaders, extremes: tuple[Int64, Int64], query_format: Format
 ) -> Int64:
     """Largest L per head for which every block fits e ≤ 7 and every score fits 32 bits."""
     low, high = extremes[0].min(axis=0), extremes[1].max(axis=0)
@@ -191,13 +197,18 @@ def _largest_fraction_bits(
     largest_shift = FP16_FRACTION_BITS + query.fraction_bits - candidates + SHIFT.max
     fits = (rhu(low, largest_shift) >= -query_format.max) & (rhu(high, largest_shift) <= query_format.max)
     best = MIN_SCORE_FRACTION_BITS - 1 + fits.sum(axis=0)
-    bound = _score_bound(query, blocks, FP16_FRACTION_BITS + query.fraction_bits).max(axis=0)
+    bound = _score_bound(query, headers, FP16_FRACTION_BITS + query.fraction_bits).max(axis=0)
     _, exponent = np.frexp(_max_bound() / np.maximum(bound, np.ldexp(1.0, -MAX_SCORE_FRACTION_BITS)))
     return np.asarray(np.minimum(best, exponent - 1), np.int64)
 
 
-def _bias(query: PreparedQuery, blocks: KeyBlocks, unit: Int64) -> Int64:
-    """Σ q·centre in score units, each product rounded to BIAS_GUARD_BITS more bits, the sum once more."""
-    products = query.mantissa[None] * _fixed_point(blocks.centre)[:, None, :]
-    terms = rhu(products, (unit - BIAS_GUARD_BITS)[None, :, None])
+def _anchor_score(query: PreparedQuery, headers: BlockHeaders, unit: Int64) -> Int64:
+    """q·anchor in score units, anchor = centre + scale·(mean_code + ½), [blocks, heads].
+
+    Each product is rounded to BIAS_GUARD_BITS more bits than a score has, the sum once more.
+    """
+    half_steps = 2 * headers.mean_code.astype(np.int64) + 1
+    twice_anchor = 2 * _fixed_point(headers.centre) + _fixed_point(headers.scale) * half_steps
+    products = query.mantissa[None] * twice_anchor[:, None, :]
+    terms = rhu(products, (unit + 1 - BIAS_GUARD_BITS)[None, :, None])
     return rhu(terms.sum(axis=2), BIAS_GUARD_BITS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearkv.codec.key_block import Float16, KeyBlocks, check_fp16_rows, pack_blocks, quantise_keys
+from nearkv.codec.key_block import Float16, check_fp16_rows, no_headers, pack_blocks, quantise_keys
 from nearkv.codec.query import fold_query, prepare_query
 from nearkv.device.driver import ScorerDriver
 from nearkv_hdl.spec.formats import TOKEN_INDEX
@@ -60,7 +60,7 @@ class ColdStore:
 class ColdStream:
     """Sealed tokens of one (sequence, layer, kv head); made by `ColdStore.open_stream`.
 
-    The device holds codes and FP16 rows; the host keeps each block's centre, scale and addresses. Token t
+    The device holds codes and FP16 rows; the host keeps each block's header and addresses. Token t
     lies in block t // block_tokens. Whatever raises leaves the stream as it was.
     """
 
@@ -69,8 +69,7 @@ class ColdStream:
         self.head_dim = head_dim
         self._driver = driver
         self._layout = driver.design.layout(head_dim)
-        self._centre: Float16 = np.empty((0, head_dim), np.float16)
-        self._scale: Float16 = np.empty((0, head_dim), np.float16)
+        self._headers = no_headers(self._layout)
         self._key_address: Int64 = np.empty(0, np.int64)
         self._row_address: Int64 = np.empty(0, np.int64)
 
@@ -124,8 +123,7 @@ class ColdStream:
         row_address = address + planes.nbytes + index * (self.block_tokens * self._layout.kv_row_bytes)
         self._key_address = np.concatenate([self._key_address, address + index * stride_bytes])
         self._row_address = np.concatenate([self._row_address, row_address])
-        self._centre = np.concatenate([self._centre, blocks.centre])
-        self._scale = np.concatenate([self._scale, blocks.scale])
+        self._headers = self._headers.append(blocks.headers)
 
     def score(
         self,
@@ -154,7 +152,7 @@ class ColdStream:
             none = np.empty((0, len(query)), np.int32)
             return Scores(np.empty(0, np.int64), none, np.zeros(len(query), np.int64))
         formats = key_format if isinstance(key_format, KeyFormat) else tuple(map(KeyFormat, key_format))
-        folded = fold_query(prepared, self._blocks(indices), formats, self._driver.design.query_code)
+        folded = fold_query(prepared, self._headers[indices], formats, self._driver.design.query_code)
         first_tokens = indices * self.block_tokens
         scores = self._driver.score(self._key_address[indices], first_tokens, folded)
         tokens = first_tokens[:, None] + np.arange(self.block_tokens)
@@ -182,11 +180,6 @@ class ColdStream:
         rows = self._driver.access.read_gather(self._row_address[block] + row * row_bytes, row_bytes)
         pair = rows.view(np.float16)
         return pair[:, : self.head_dim], pair[:, self.head_dim :]
-
-    def _blocks(self, indices: Int64) -> KeyBlocks:
-        # Folding reads centres and scales; the codes exist on the device only.
-        absent = np.broadcast_to(np.int8(0), (len(indices), self.block_tokens, self.head_dim))
-        return KeyBlocks(self._layout, self._centre[indices], self._scale[indices], absent)
 
     def _check_indices(self, values: ArrayLike, what: str, limit: int) -> Int64:
         indices = np.asarray(values)

@@ -74,7 +74,7 @@ def _folded_block(
     keys[:, rng.choice(head_dim, 2, replace=False)] *= _OUTLIER_FACTOR
     blocks = quantise_keys(keys.astype(np.float16), design.block_tokens)
     query = prepare_query(rng.standard_normal((design.query_group, head_dim)).astype(np.float16))
-    folded = fold_query(query, blocks, key_format, design.query_code)
+    folded = fold_query(query, blocks.headers, key_format, design.query_code)
     last_block = TOKEN_INDEX.max // design.block_tokens
     return ScorerJob(
         key_format=(key_format,),

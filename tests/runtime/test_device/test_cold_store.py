@@ -68,13 +68,13 @@ def test_scores_are_logits_within_the_quantisation_bound(store, rng, key_format)
     assert result.tokens.tolist() == [*range(48, 64), *range(32)]
     part = quantise_keys(keys[result.tokens], BLOCK)
     formats = (key_format,) * 3 if isinstance(key_format, KeyFormat) else key_format
-    folded = fold_query(prepare_query(query), part, formats, store.driver.design.query_code)
+    folded = fold_query(prepare_query(query), part.headers, formats, store.driver.design.query_code)
     assert np.array_equal(result.fraction_bits, folded.score_fraction_bits)
     # Half a key step per channel (in INT4 half of 16), half a query step per code of at most 128.
     factor = np.log2(np.e) / np.sqrt(64)
     real = keys[result.tokens].astype(float) @ query.T.astype(float) * factor
     half_steps = np.repeat([0.5 if f is INT8 else 8.0 for f in formats], BLOCK)[:, None]
-    step = np.abs(query.astype(float)) @ part.scale.astype(float).T * factor  # [heads, blocks]
+    step = np.abs(query.astype(float)) @ part.headers.scale.astype(float).T * factor  # [heads, blocks]
     query_step = np.exp2(folded.shift - result.fraction_bits)
     bound = half_steps * np.repeat(step.T, BLOCK, axis=0)
     bound += np.repeat(0.5 * 128 * 64 * query_step, BLOCK, axis=0) + 1e-3 * np.abs(real).max()

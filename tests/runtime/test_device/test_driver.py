@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearkv.codec.key_block import KeyBlocks, dequantise_keys, pack_blocks
+from nearkv.codec.key_block import BlockHeaders, KeyBlocks, dequantise_keys, pack_blocks
 from nearkv.codec.query import FoldedQuery, fold_query, prepare_query
 from nearkv.device.descriptors import job_image
 from nearkv.device.driver import JobCounters, ScorerDriver
@@ -34,12 +34,6 @@ def random_query(rng, heads, head_dim):
     return rng.standard_normal((heads, head_dim)).astype(np.float16)
 
 
-def part(blocks, chosen):
-    return replace(
-        blocks, centre=blocks.centre[chosen], scale=blocks.scale[chosen], codes=blocks.codes[chosen]
-    )
-
-
 def golden(design, blocks, folded):
     int8 = np.array([f is INT8 for f in folded.key_format])[:, None, None]
     codes = np.where(int8, blocks.codes, blocks.codes & np.int8(-16))
@@ -54,7 +48,7 @@ def test_hand_made_block(driver):
     codes[0, :4, 1] = [-128, -1, 0, 127]
     codes[0, :, 0] = 99  # must not count
     table = np.ones((1, 64), np.float16)
-    addresses = store(driver, KeyBlocks(layout, table, table, codes))
+    addresses = store(driver, KeyBlocks(BlockHeaders(layout, table, table, codes[:, 0]), codes))
     query = np.zeros((1, 1, 64), np.int16)
     query[0, 0, 1] = 3
     expected = [-7 - 12 * 128, -7 - 12, -7, -7 + 12 * 127]
@@ -75,7 +69,7 @@ def test_every_number_of_heads(driver, rng, random_keys, heads):
     blocks = random_keys(driver.design, 3, 64)
     addresses = store(driver, blocks)
     query = prepare_query(random_query(rng, heads, 64))
-    folded = fold_query(query, blocks, (INT8, INT4, INT8), driver.design.query_code)
+    folded = fold_query(query, blocks.headers, (INT8, INT4, INT8), driver.design.query_code)
     jobs = driver.transport.counters.jobs
     scores = driver.score(addresses, np.arange(3) * 16, folded)
     assert np.array_equal(scores, golden(driver.design, blocks, folded))
@@ -89,14 +83,14 @@ def test_every_head_dim_and_format(driver, rng, random_keys, head_dim, formats):
     blocks = random_keys(design, len(formats), head_dim)
     addresses = store(driver, blocks)
     query = random_query(rng, 2, head_dim)
-    folded = fold_query(prepare_query(query), blocks, formats, design.query_code)
+    folded = fold_query(prepare_query(query), blocks.headers, formats, design.query_code)
     before = driver.transport.counters
     scores = driver.score(addresses, np.arange(len(formats)) * design.block_tokens, folded)
     assert np.array_equal(scores, golden(design, blocks, folded))
     # Independent of the golden model: the real logit of the keys as stored, within the query's rounding.
     logits = scores * 2.0**-folded.score_fraction_bits
     for index, key_format in enumerate(formats):
-        real = dequantise_keys(part(blocks, slice(index, index + 1)), key_format) @ query.T.astype(np.float64)
+        real = dequantise_keys(blocks[slice(index, index + 1)], key_format) @ query.T.astype(np.float64)
         real *= np.log2(np.e) / np.sqrt(head_dim)
         lsb = np.exp2(folded.shift[index] - folded.score_fraction_bits)
         bound = 0.5 * 128 * head_dim * lsb + 1e-3 * np.abs(real).max()
@@ -114,7 +108,7 @@ def test_128_token_blocks_and_byte_queries(open_card, transport_name, rng, rando
         blocks = random_keys(driver.design, 2, 64)
         addresses = store(driver, blocks)
         query = prepare_query(random_query(rng, 3, 64))
-        folded = fold_query(query, blocks, (INT4, INT8), driver.design.query_code)
+        folded = fold_query(query, blocks.headers, (INT4, INT8), driver.design.query_code)
         scores = driver.score(addresses, np.array([256, 0]), folded)
         assert np.array_equal(scores, golden(driver.design, blocks, folded))
 
@@ -123,7 +117,7 @@ def test_rewritten_keys_are_scored_afresh(driver, rng, random_keys):
     old, new = random_keys(driver.design, 3, 64), random_keys(driver.design, 3, 64)
     addresses = store(driver, old)
     query = prepare_query(random_query(rng, 2, 64))
-    folded = fold_query(query, old, INT8, driver.design.query_code)
+    folded = fold_query(query, old.headers, INT8, driver.design.query_code)
     driver.score(addresses, np.arange(3) * 16, folded)
     # One byte of a low plane, then a whole block.
     codes = old.codes.copy()
@@ -146,7 +140,7 @@ def test_every_named_design(design, rng, random_keys):
             blocks = random_keys(design, 3, head_dim)
             addresses = store(driver, blocks)
             query = prepare_query(random_query(rng, 7, head_dim))
-            folded = fold_query(query, blocks, (INT4, INT8, INT8), design.query_code)
+            folded = fold_query(query, blocks.headers, (INT4, INT8, INT8), design.query_code)
             scores = driver.score(addresses, np.arange(3) * 128, folded)
             assert np.array_equal(scores, golden(design, blocks, folded))
 
@@ -156,9 +150,9 @@ def test_jobs_of_growing_and_shrinking_size(driver, rng, random_keys):
     addresses = store(driver, blocks)
     free_bytes = []
     for count in (1, 9, 2, 9, 5):
-        some = part(blocks, slice(count))
+        some = blocks[slice(count)]
         query = prepare_query(random_query(rng, 3, 64))
-        folded = fold_query(query, some, INT8, driver.design.query_code)
+        folded = fold_query(query, some.headers, INT8, driver.design.query_code)
         scores = driver.score(addresses[:count], np.arange(count) * 16, folded)
         assert np.array_equal(scores, golden(driver.design, some, folded))
         free_bytes.append(driver._allocator.free_bytes)
@@ -169,7 +163,7 @@ def test_a_job_leaves_the_handshake_complete(driver, rng, random_keys):
     blocks = random_keys(driver.design, 2, 64)
     addresses = store(driver, blocks)
     query = prepare_query(random_query(rng, 3, 64))
-    folded = fold_query(query, blocks, INT8, driver.design.query_code)
+    folded = fold_query(query, blocks.headers, INT8, driver.design.query_code)
     for _ in range(3):
         start_ps = driver.transport.now_ps
         driver.score(addresses, np.arange(2) * 16, folded)
@@ -187,7 +181,7 @@ def test_transports_agree_in_everything(open_card, rng, random_keys):
         with open_card(name) as card:
             driver = ScorerDriver(card)
             addresses = store(driver, blocks)
-            folded = fold_query(query, blocks, (INT8, INT4) * 3, card.design.query_code)
+            folded = fold_query(query, blocks.headers, (INT8, INT4) * 3, card.design.query_code)
             scores = driver.score(addresses, np.arange(6) * 16, folded)
             reports.append((scores.tolist(), card.counters, card.now_ps, driver.last_job()))
     assert reports[0] == reports[1]
@@ -196,7 +190,7 @@ def test_transports_agree_in_everything(open_card, rng, random_keys):
 def test_descriptors_equal_the_layout(rng, random_keys, driver):
     blocks = random_keys(driver.design, 4, 128)
     query = prepare_query(random_query(rng, 5, 128))
-    folded = fold_query(query, blocks, (INT8, INT4, INT4, INT8), driver.design.query_code)
+    folded = fold_query(query, blocks.headers, (INT8, INT4, INT4, INT8), driver.design.query_code)
     addresses, tokens = np.array([5, 6, 7, 1 << 40]) * 4096, np.array([0, 3, 2, 1]) * 16
     for heads, query_bits in ((slice(0, 5), 8), (slice(3, 5), 10)):
         image = job_image(0x7000, addresses, tokens, folded, heads, query_bits).tobytes()
@@ -223,13 +217,15 @@ def test_bad_arguments(driver, rng, random_keys, open_card):
     blocks = random_keys(driver.design, 2, 64)
     addresses = store(driver, blocks)
     query = prepare_query(random_query(rng, 1, 64))
-    folded = fold_query(query, blocks, INT8, driver.design.query_code)
+    folded = fold_query(query, blocks.headers, INT8, driver.design.query_code)
     with pytest.raises(ValueError, match="1 key addresses and 2 first tokens for 2 folded blocks"):
         driver.score(addresses[:1], np.array([0, 16]), folded)
     with pytest.raises(ValueError, match="timeout_ps is 0"):
         ScorerDriver(driver.transport, timeout_ps=0)
     wide = random_keys(driver.design, 2, 128)
-    folded = fold_query(prepare_query(random_query(rng, 1, 128)), wide, INT8, driver.design.query_code)
+    folded = fold_query(
+        prepare_query(random_query(rng, 1, 128)), wide.headers, INT8, driver.design.query_code
+    )
     with pytest.raises(ValueError, match="head_dim is 128; design tiny allows: 64"):
         ScorerDriver(open_card("tlm", "tiny")).score(addresses, np.array([0, 16]), folded)
 
@@ -239,7 +235,7 @@ def test_no_memory_for_a_job(open_card, transport_name, rng, random_keys):
         driver = ScorerDriver(card)
         blocks = random_keys(driver.design, 4, 64)
         query = prepare_query(random_query(rng, 3, 64))
-        folded = fold_query(query, blocks, INT8, driver.design.query_code)
+        folded = fold_query(query, blocks.headers, INT8, driver.design.query_code)
         driver.allocate(4097, "keys")
         addresses = np.full(4, card.memory_base)
         with pytest.raises(ValueError, match=r"a scoring job needs 2560 bytes of device memory; 0 are free"):
@@ -251,10 +247,10 @@ def test_the_last_bytes_of_memory_serve_a_job(open_card, rng, random_keys):
     with open_card("tlm", memory_bytes=3 * 4096 + 5 * (64 + 64 + 128)) as card:
         driver = ScorerDriver(card)
         blocks = random_keys(driver.design, 4, 64)
-        addresses = store(driver, part(blocks, slice(1)))
+        addresses = store(driver, blocks[slice(1)])
         query = prepare_query(random_query(rng, 1, 64))
         for count in (4, 5):
-            chosen = part(blocks, np.zeros(count, np.int64))
-            folded = fold_query(query, chosen, INT8, driver.design.query_code)
+            chosen = blocks[np.zeros(count, np.int64)]
+            folded = fold_query(query, chosen.headers, INT8, driver.design.query_code)
             scores = driver.score(np.repeat(addresses, count), np.arange(count) * 16, folded)
             assert np.array_equal(scores, golden(driver.design, chosen, folded))
