@@ -8,20 +8,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from nearkv.codec.key_block import dequantise_keys, quantise_keys
 from nearkv.codec.query import LOG2_E
 from nearkv.device.cold_store import Scores
 from nearkv.device.transport import TransportCounters
 from nearkv.trace.format import AttentionTrace, HeadStream, ModelSource, TextSource, TraceHeader
+from nearkv_hdl.spec.layout import KeyFormat
 
 BLOCK_TOKENS = 128
 FRACTION_BITS = 12
 PS_PER_BYTE = 1_000
+KEY_STEP = {KeyFormat.INT8: 1 / 32, KeyFormat.INT4: 1 / 2}
 
 
 @dataclass
 class FakeDevice:
-    """Scores in numpy from dequantised codes; a byte costs PS_PER_BYTE, a token of a job one cycle."""
+    """Scores in numpy from rounded keys; a byte costs PS_PER_BYTE, a token of a job one cycle."""
 
     now_ps: int = 0
     counters: TransportCounters = field(default_factory=TransportCounters)
@@ -57,7 +58,8 @@ class FakeColdStream:
         blocks = np.asarray(block_indices)
         assert len(blocks)
         tokens = (blocks[:, None] * BLOCK_TOKENS + np.arange(BLOCK_TOKENS)).reshape(-1)
-        keys = dequantise_keys(quantise_keys(self.keys[tokens], BLOCK_TOKENS), key_format)
+        step = KEY_STEP[key_format]
+        keys = np.round(self.keys[tokens].astype(np.float64) / step) * step
         logits = keys @ query.T.astype(np.float64) * (LOG2_E / np.sqrt(query.shape[1]))
         scores = np.floor(logits * 2**FRACTION_BITS + 0.5).astype(np.int32)
         self.device.jobs.append(blocks.tolist())

@@ -73,7 +73,7 @@ def test_every_key_is_read(load, tmp_path):
 
 def test_overrides_reach_into_mappings_and_have_yaml_types(load):
     config = load(MINIMAL, "policy.options.decay_shift=1", "steps=4", "uniform_score=true", "streams=[L0.H0]")
-    assert config.policy.options == {"decay_shift": 1}
+    assert config.policy.options == {"decay_shift": 1, "surge": 0.0}  # defaults are filled in
     assert (config.steps, config.uniform_score, config.streams) == (4, True, ("L0.H0",))
     assert load(MINIMAL + "steps: 3", "steps=null").steps is None
 

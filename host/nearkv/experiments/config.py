@@ -13,7 +13,7 @@ import yaml
 
 from nearkv.experiments.strict import apply_overrides, load_yaml, parse
 from nearkv.policy.base import StreamInfo
-from nearkv.policy.registry import build_policy, find_policy
+from nearkv.policy.registry import build_policy, default_options, find_policy
 from nearkv.trace.format import AttentionTrace, HeadStream
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import get_design
@@ -53,7 +53,7 @@ class ExperimentConfig:
 
     Attributes:
         trace: attention trace; relative to the configuration's file.
-        policy: placement policy and its options.
+        policy: placement policy and its options; those not given are filled in with their defaults.
         streams: which (layer, kv head) streams of the trace, such as `L12.H0`; null for all.
         design: named design of the scorer.
         transport: how it is reached.
@@ -109,6 +109,8 @@ class ExperimentConfig:
             _require(not self.uniform_score, "uniform_score", self.uniform_score, f"false: {reason}")
             _require(self.format is ScoreFormat.INT8, "format", self.format.value, f"the default: {reason}")
         build_policy(self.policy.name, StreamInfo(0, 0, 1, self.seed), self.policy.options)
+        options = default_options(find_policy(self.policy.name)) | dict(self.policy.options)
+        object.__setattr__(self, "policy", PolicyConfig(self.policy.name, options))
 
     @property
     def design_config(self) -> DesignConfig:

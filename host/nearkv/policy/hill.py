@@ -18,8 +18,8 @@ class Hill(Policy):
     The table holds one uint16 per token. A step decays every rate by rate >> decay_shift and adds to each
     selected token (65535 >> decay_shift), saturating at 65535: the rate is the share of recent steps that
     selected the token, in 1/65535, over a window of about 2^decay_shift steps. With decay_shift 0 it is a
-    plain count of hits that never decays. The paper does not publish its rule; 3 is the shift nearest to
-    the 0.9 decay that measures best on real traces.
+    plain count of hits that never decays. The paper does not publish its rule; 3 measures best on the
+    trace in data/ (hit rate over its 256 steps .887; 2 gives .884, 4 .886, 6 .874, the plain count .858).
 
     After each step the pool is first fitted to its capacity (coldest out, or hottest in), then the hottest
     cold tokens replace the coldest unpinned hot ones, one for one, while the newcomer's rate is above the

@@ -53,6 +53,12 @@ def options_of(policy: type[Policy]) -> dict[str, inspect.Parameter]:
     return {parameter.name: parameter for parameter in parameters[1:]}
 
 
+def default_options(policy: type[Policy]) -> dict[str, Any]:
+    """The defaults of a policy's options, those that YAML can hold."""
+    plain = (bool, int, float, str, type(None))
+    return {key: p.default for key, p in options_of(policy).items() if isinstance(p.default, plain)}
+
+
 def build_policy(name: str, stream: StreamInfo, options: Mapping[str, Any]) -> Policy:
     """Make the policy of one stream.
 
