@@ -64,6 +64,12 @@ def test_json_overrides_seed_and_transport(nearkv):
     assert [stream["stream"] for stream in summary["streams"]] == ["L0.H0", "L1.H0"]
 
 
+def test_progress_is_for_terminals(nearkv, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert nearkv("run", "run.yaml").err.endswith("\rtlm: step 4/4\n")
+    assert nearkv("run", "run.yaml", "--no-progress").err == ""
+
+
 def test_equal_commands_write_equal_folders(nearkv):
     for name in ("one", "two"):
         assert nearkv("run", "run.yaml", "--output", name, "--no-progress").code == 0
@@ -150,6 +156,7 @@ def bad_files() -> None:
     Path("foreign.safetensors").write_bytes(b"not a trace at all")
     Path("typo.yaml").write_text("trace: small.safetensors\npolicy: {name: hill}\nhot_fracton: 0.2\n")
     Path("broken.yaml").write_text("trace: [\n")
+    Path("binary.yaml").write_bytes(b"trace: \xff\n")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +166,7 @@ def bad_files() -> None:
         (["."], "Is a directory: '.'"),
         (["typo.yaml"], "typo.yaml: unknown key 'hot_fracton'; allowed: trace, policy,"),
         (["broken.yaml"], "broken.yaml: not YAML"),
+        (["binary.yaml"], "binary.yaml: not UTF-8 text"),
         (["run.yaml", "trace=cut.safetensors"], "cut.safetensors: truncated, or not a safetensors file"),
         (
             ["run.yaml", "trace=foreign.safetensors"],

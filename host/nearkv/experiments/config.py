@@ -177,7 +177,11 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         ValueError: names the file, the key and what is allowed. OSError where it cannot be read.
 
     """
-    content = load_yaml(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error})") from None
+    content = load_yaml(text, str(path))
     written_trace = content.get("trace")
     apply_overrides(content, overrides)
     config = parse(ExperimentConfig, content, str(path))
