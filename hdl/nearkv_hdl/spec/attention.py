@@ -68,6 +68,18 @@ class RowFormat(IntEnum):
     INT8 = 1  # codes under an exponent per group of channels
 
 
+class Operation(IntEnum):
+    """Commands of a processing unit, of the shape write-query, MAC over a block, read-result."""
+
+    WRITE_QUERY = 0  # takes one FP16 row: the query, with `scale`
+    SCORE = 1  # MAC over `tokens` key rows: logits into `slot`, `first` empties it before
+    READ_MAXIMUM = 2  # sends the slot's integer maximum as a lone header
+    ACCUMULATE = (
+        3  # MAC over `tokens` value rows with the slot's next scores; `first` empties the sums before
+    )
+    READ_RESULT = 4  # sends m, l and o
+
+
 def logit_scale(head_dim: int) -> int:
     """round(2^24 · log2(e)/√head_dim): what turns a dot product into a base-2 logit."""
     if head_dim < 1:

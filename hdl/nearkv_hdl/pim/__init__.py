@@ -1,0 +1,1 @@
+"""Processing in memory: processing units, reduction units and the network that joins them."""
