@@ -44,9 +44,11 @@ sim: $(VENV)/.test         ## the cocotb benches, on Verilator and on Icarus whe
 	$(BIN)/python -m pytest -n 2 tests/sim tests/rtl
 
 synth: $(VENV)/.synth      ## LUT, FF, DSP and BRAM of every named design
+	rm -rf $(OUT)/synth
 	$(BIN)/nearkv synth --output $(OUT)/synth
 
 waves: $(VENV)/.base       ## one bench with a waveform file
+	rm -rf $(OUT)/waves
 	$(BIN)/nearkv waves --output $(OUT)/waves
 
 bench: $(VENV)/.test       ## speeds, as ratios measured in one run
