@@ -35,6 +35,7 @@ class Exp2Polynomial(wiring.Component):
         enable: clock enable of every register.
         f: fraction.
         m: mantissa, `latency` enabled cycles later.
+        rounded_up: the value before the last rounding lies below m; else m or above.
 
     Raises ValueError for another degree.
 
@@ -45,7 +46,14 @@ class Exp2Polynomial(wiring.Component):
             raise ValueError(f"degree is {degree!r}; allowed: {', '.join(map(str, POLYNOMIALS))}")
         self.degree = degree
         self.accuracy = POLYNOMIALS[degree].accuracy
-        super().__init__({"enable": In(1), "f": In(shape_of(EXP_FRACTION)), "m": Out(shape_of(EXP_MANTISSA))})
+        super().__init__(
+            {
+                "enable": In(1),
+                "f": In(shape_of(EXP_FRACTION)),
+                "m": Out(shape_of(EXP_MANTISSA)),
+                "rounded_up": Out(1),
+            }
+        )
 
     @property
     def latency(self) -> int:
@@ -84,5 +92,8 @@ class Exp2Polynomial(wiring.Component):
             accumulator, fraction = total, delayed[1]
             ranks += 2
         assert ranks == self.latency
-        m.d.comb += self.m.eq(accumulator)
+        rounded_up = Signal(reset_less=True)
+        with m.If(self.enable):
+            m.d.sync += rounded_up.eq(product[dropped - 1])
+        m.d.comb += [self.m.eq(accumulator), self.rounded_up.eq(rounded_up)]
         return m

@@ -12,20 +12,22 @@ from nearkv_hdl.spec.exp_table import EXP_ARGUMENT, EXP_EXPONENT, EXP_FRACTION, 
 from nearkv_hdl.stream.pipeline import PipelineControl
 
 
-def argument_layout(tag_bits: int = 0) -> data.StructLayout:
-    """Payload of an argument: x, and a tag if it has bits."""
-    return _with_tag({"x": shape_of(EXP_ARGUMENT)}, tag_bits)
-
-
-def power_layout(tag_bits: int = 0) -> data.StructLayout:
-    """Payload of a power of two: exponent and mantissa, and a tag if it has bits."""
-    return _with_tag({"exponent": shape_of(EXP_EXPONENT), "mantissa": shape_of(EXP_MANTISSA)}, tag_bits)
-
-
-def _with_tag(fields: dict, tag_bits: int) -> data.StructLayout:
+def with_tag(fields: dict, tag_bits: int) -> data.StructLayout:
+    """A payload of these fields, and a tag if it has bits."""
     if tag_bits < 0:
         raise ValueError(f"tag_bits is {tag_bits}; allowed: from 0")
     return data.StructLayout({**fields, "tag": tag_bits} if tag_bits else fields)
+
+
+def argument_layout(tag_bits: int = 0) -> data.StructLayout:
+    """Payload of an argument: x, and a tag if it has bits."""
+    return with_tag({"x": shape_of(EXP_ARGUMENT)}, tag_bits)
+
+
+def power_layout(tag_bits: int = 0) -> data.StructLayout:
+    """Payload of a power of two: exponent, mantissa and how it was rounded, and a tag if it has bits."""
+    fields = {"exponent": shape_of(EXP_EXPONENT), "mantissa": shape_of(EXP_MANTISSA), "rounded_up": 1}
+    return with_tag(fields, tag_bits)
 
 
 class ExpUnit(wiring.Component):
@@ -50,7 +52,8 @@ class ExpUnit(wiring.Component):
 
     Members:
         i: x, and tag.
-        o: exponent, mantissa, and tag.
+        o: exponent, mantissa, and tag; `rounded_up` tells ExpToFp16 on which side of the mantissa the
+            unrounded value lies.
 
     Raises ValueError if tag_bits is below 0.
 
@@ -98,6 +101,7 @@ class ExpUnit(wiring.Component):
         m.d.comb += [
             core.f.eq(argument.x[: EXP_FRACTION.width]),
             self.o.payload.mantissa.eq(core.m),
+            self.o.payload.rounded_up.eq(core.rounded_up),
         ]
         self._delay(m, "exponent", argument.x[EXP_ARGUMENT.fraction_bits :], self.o.payload.exponent)
         if self.tag_bits:

@@ -18,7 +18,7 @@ EXP_FRACTION = Format(16, signed=False, fraction_bits=16)  # f = x - n
 # 2^f lies in [1, 2): the largest mantissa is 2 - 2^-15.
 EXP_MANTISSA = Format(16, signed=False, fraction_bits=15, rounding=Rounding.HALF_UP)
 # IEEE 754 binary16 as a bit pattern; above 65504 it becomes infinity.
-FP16 = Format(16, signed=False, rounding=Rounding.NEAREST_EVEN, overflow=Overflow.SATURATE)
+FP16 = Format(16, signed=False, rounding=Rounding.HALF_UP, overflow=Overflow.SATURATE)
 
 COEFFICIENT_FRACTION_BITS = 17  # an accumulator below 1 then fits an 18-bit signed multiplier port
 ERROR_FRACTION_BITS = 32  # bounds are stored as integers in units of 2^-32

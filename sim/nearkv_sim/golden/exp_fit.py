@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -35,12 +36,12 @@ from nearkv_hdl.spec.exp_table import (
     ShiftAdd,
 )
 from nearkv_sim.golden import exp
-from nearkv_sim.golden.exp_oracle import FRACTIONS, ONE, ORACLE_BITS, certify
+from nearkv_sim.golden.exp_oracle import FRACTIONS, ONE, ORACLE_BITS, certify, oracle
 
 Integers = npt.NDArray[np.int64]
 
-# 2^f · 2^15 as float64: correct to 2^-52, enough to search with; bounds are proven with the oracle.
-TARGET = np.exp2(FRACTIONS / len(FRACTIONS)) * ONE
+# 2^f · 2^15 to search with, the same on every machine; bounds are proven in integers.
+TARGET = np.array([value / (1 << ORACLE_BITS) for value in oracle()]) * ONE
 MARKER = "# Written by exp_fit; do not edit below.\n"
 
 DEGREES = (2, 3, 4, 5, 6)
@@ -157,8 +158,8 @@ def fit_segments(index_bits: int, slope_bits: int, remainder_bits: int, guard_bi
     length = len(FRACTIONS) >> index_bits
     below = EXP_FRACTION.width - index_bits
     r = (FRACTIONS[:length] >> (below - remainder_bits)).astype(np.int64)
-    steepest = 2 * ONE * np.log(2) * 2.0 ** (below - remainder_bits - EXP_FRACTION.width)
-    shift = int(np.floor(np.log2(((1 << slope_bits) - 1) / steepest)))
+    steepest = 2 * ONE * math.log(2) * 2.0 ** (below - remainder_bits - EXP_FRACTION.width)
+    shift = math.floor(math.log2(((1 << slope_bits) - 1) / steepest))
     bases, slopes, floor = [], [], ONE
     for segment in range(1 << index_bits):
         target = TARGET[segment * length : (segment + 1) * length]
