@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from nearkv_hdl.attention.key_planes import key_layout
+from nearkv_hdl.attention.query_buffer import query_layout
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import DESIGNS, KU15P
@@ -37,6 +39,8 @@ SHAPES = {
     "lanes_below_bus": custom(bus_bytes=32, lanes=8),
     "lanes_above_bus": custom(bus_bytes=16, lanes=32),
     "wide_query": custom(query_bits=12),
+    # Four lane beats a block: two whole blocks are in the pipeline behind a third.
+    "blocks_below_latency": custom(bus_bytes=32, lanes=64, head_dims=(64,), block_tokens=4),
 }
 
 
@@ -175,7 +179,8 @@ def test_a_misplaced_last_is_flagged(port):
     job = random_job(design, 2, np.random.default_rng(8))
     words = job.input_words(design)
     words[port] = words[port].copy()
-    words[port][3, -1] |= 1 << ((8 * design.bus_bytes if port == "i_keys" else design.query_row_bits()) % 32)
+    layout = key_layout(design) if port == "i_keys" else query_layout(design)
+    words[port][3, -1] |= 1 << layout["last"].offset % 32
     result = component.run(words, {"o_scores": 2 * design.block_tokens})
     assert result.signals["o_framing_error"] == 1
     component.reset()

@@ -55,8 +55,9 @@ class QueryBuffer(wiring.Component):
         i_query: `lanes` codes a beat; `last` marks a block's final beat and is checked.
         command: the command held by each bank.
         known: per bank, its command is held.
-        ready: per bank, its queries are complete.
-        release: per bank, a pulse that frees it.
+        ready: per bank, its queries are complete and not used up.
+        used: per bank, a pulse with the last read of its queries.
+        release: per bank, a later pulse that frees it, when its constants have been used, too.
         read_bank, read_chunk: row to read.
         query: that row of every query head.
         framing_error: high in a cycle whose query beat has `last` in the wrong place.
@@ -73,6 +74,7 @@ class QueryBuffer(wiring.Component):
                 "command": Out(command_layout(design)).array(BANKS),
                 "known": Out(BANKS),
                 "ready": Out(BANKS),
+                "used": In(BANKS),
                 "release": In(BANKS),
                 "read_bank": In(1),
                 "read_chunk": In(range(self.chunks)),
@@ -109,8 +111,10 @@ class QueryBuffer(wiring.Component):
             self.i_query.ready.eq(loading),
         ]
         for b in range(BANKS):
+            with m.If(self.used[b]):
+                m.d.sync += self.ready[b].eq(0)
             with m.If(self.release[b]):
-                m.d.sync += [self.known[b].eq(0), self.ready[b].eq(0)]
+                m.d.sync += self.known[b].eq(0)
         with m.If(self.i_block.valid & self.i_block.ready):
             with m.Switch(bank):
                 for b in range(BANKS):

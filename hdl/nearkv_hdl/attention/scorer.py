@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.attention.dot_product import DotProduct
 from nearkv_hdl.attention.key_planes import KeyPlanes, key_layout
-from nearkv_hdl.attention.query_buffer import QueryBuffer, command_layout, query_layout
+from nearkv_hdl.attention.query_buffer import BANKS, QueryBuffer, command_layout, query_layout
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import SCORE, TOKEN_INDEX
 from nearkv_hdl.spec.layout import KeyFormat
@@ -110,7 +110,7 @@ class Scorer(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i_query), queries.i_query)
         wiring.connect(m, wiring.flipped(self.i_keys), planes.i_keys)
         m.d.comb += [planes.known.eq(queries.known), planes.release.eq(queries.release)]
-        for b in range(2):
+        for b in range(BANKS):
             m.d.comb += [
                 planes.head_dim_index[b].eq(queries.command[b].head_dim_index),
                 planes.key_format[b].eq(queries.command[b].key_format),
@@ -143,6 +143,8 @@ class Scorer(wiring.Component):
             planes.low_pop.eq(issue & last_sub & ~int4),
             queries.read_bank.eq(bank),
             queries.read_chunk.eq(chunk),
+            # At once, not at the release: a block may be shorter than the pipeline.
+            queries.used.bit_select(bank, 1).eq(issue & last_of_block),
         ]
         with m.If(issue):
             m.d.sync += [sub.eq(sub + 1), chunk.eq(Mux(last_chunk, 0, chunk + 1))]
@@ -153,6 +155,8 @@ class Scorer(wiring.Component):
                 with m.If(last_of_block):
                     m.d.sync += [token.eq(0), row.eq(0), bank.eq(~bank)]
 
+        # Query rows wait one cycle for the nibble multiplexer.
+        assert queries.latency + 1 == planes.latency
         # Validity and the bank travel beside the free-running data path.
         beat, first = issue, first_chunk
         done, at_bank, block_end = issue & last_chunk, bank, last_of_block
@@ -175,7 +179,6 @@ class Scorer(wiring.Component):
             m.submodules[f"dot{h}"] = dot
             m.d.comb += [dot.valid.eq(beat), dot.first.eq(first)]
             for lane in range(design.lanes):
-                # Query rows wait one cycle for the nibble multiplexer.
                 query_code = delayed(m, queries.query[h][lane], f"query{h}_{lane}")
                 m.d.comb += [dot.codes[lane].eq(planes.codes[lane]), dot.query[lane].eq(query_code)]
             shifted = delayed(m, dot.o << Mux(shift_bank, bank1.shift[h], bank0.shift[h]), f"shifted{h}")
