@@ -126,6 +126,27 @@ def test_the_trace_is_relative_to_whoever_names_it(load, tmp_path):
             "uniform_score is True; allowed: false: nothing is scored with selection hot_only",
         ),
         (MINIMAL + "selection: hot_only\nformat: int4", "format is int4; allowed: the default"),
+        (MINIMAL + f"hot_fraction: 1{'0' * 400}", "hot_fraction is 10*; allowed: a number within"),
+        (MINIMAL + "streams: " + "[" * 2000, "run.yaml: nested too deeply"),
+        (MINIMAL + "streams: &a [L0.H0]\nsteps: *a", r"run.yaml: the alias \*a; allowed: values written out"),
+        (MINIMAL + "streams: &a [*a]", r"the alias \*a; allowed"),
+        *(
+            (
+                f"trace: a\npolicy: {{name: hill, options: {{surge: {value}}}}}",
+                f"surge {message}; allowed: text, ",
+            )
+            for value, message in (
+                (".inf", "is inf"),
+                ("[1, .nan]", "is nan"),
+                ("2020-01-01", r"is datetime.date\(2020, 1, 1\)"),
+                ("!!binary aGk=", "is b'hi'"),
+                ("!!set {a}", "is {'a'}"),
+            )
+        ),
+        (
+            "trace: a\npolicy: {name: hill, options: {surge: {1: 2}}}",
+            "policy: options: surge has the key 1; allowed: text",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_by_name_and_reason(load, text, message):
@@ -143,6 +164,10 @@ def test_a_wrong_file_is_refused_by_name_and_reason(load, text, message):
         ("steps=[", r"'\[' is not a YAML value"),
         ("trace.name=a", "'trace' is 'a.safetensors', not a mapping"),
         ("policy.options.a.b=1", "policy hill has no option 'a'"),
+        ("policy.options={surge: 1, surge: 2}", "override 'policy.options=.*the key 'surge' is given twice"),
+        ("steps=&a [*a]", r"override 'steps=.*: the alias \*a; allowed"),
+        ("steps=" + "[" * 2000, "override 'steps=.*: nested too deeply"),
+        ("seed=" + "9" * 5000, "override 'seed=.*: Exceeds the limit"),
     ],
 )
 def test_a_wrong_override_is_refused(load, override, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -16,8 +17,16 @@ T = TypeVar("T")
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice (PyYAML silently keeps the last)."""
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice (PyYAML silently keeps the last) and aliases.
+
+    A few nested aliases stand for gigabytes, and one alias for a value that holds itself.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError(f"the alias *{self.peek_event().anchor}; allowed: values written out")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -27,15 +36,23 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _load(text: str) -> Any:
+    """One YAML value; YAMLError, or ValueError where this reader is stricter."""
+    try:
+        return yaml.load(text, _StrictLoader)  # a SafeLoader
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def load_yaml(text: str, where: str) -> dict[str, Any]:
     """Parse a YAML mapping.
 
     Raises:
-        ValueError: names `where` and the reason: not YAML, not a mapping, a key given twice.
+        ValueError: names `where` and the reason: not YAML, not a mapping, a key given twice, an alias.
 
     """
     try:
-        found = yaml.load(text, _UniqueKeyLoader)  # a SafeLoader
+        found = _load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{where}: not YAML ({error})") from None
     except ValueError as error:
@@ -49,7 +66,8 @@ def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
     """Set `key=value` (dotted keys reach into mappings, values are YAML) in a parsed configuration.
 
     Raises:
-        ValueError: no `=`, a value that is not YAML, a dotted key through something that is no mapping.
+        ValueError: no `=`, a value that `load_yaml` would refuse, a dotted key through something that is
+            no mapping.
 
     """
     for override in overrides:
@@ -57,9 +75,11 @@ def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
         if not separator or not all(key.split(".")):
             raise ValueError(f"override is {override!r}; allowed: key=value, such as policy.name=recency")
         try:
-            value = yaml.safe_load(text)
+            value = _load(text)
         except yaml.YAMLError:
             raise ValueError(f"override {override!r}: {text!r} is not a YAML value") from None
+        except ValueError as error:
+            raise ValueError(f"override {override!r}: {error}") from None
         *parents, last = key.split(".")
         target = content
         for parent in parents:
@@ -112,6 +132,7 @@ def _convert(hint: Any, value: Any, what: str) -> Any:
     if get_origin(hint) is not None:  # Mapping[str, Any]
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
             raise ValueError(f"{what} is {value!r}; allowed: a mapping with text keys")
+        _require_plain(value, what)
         return dict(value)
     if issubclass(hint, Enum):
         allowed = [member.value for member in hint]
@@ -121,9 +142,30 @@ def _convert(hint: Any, value: Any, what: str) -> Any:
     return _scalar(hint, value, what)
 
 
+def _require_plain(value: Any, what: str) -> None:
+    """Refuse what JSON results could not hold: dates, bytes, sets, infinities, keys that are no text."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{what} has the key {key!r}; allowed: text")
+            _require_plain(item, f"{what}: {key}")
+    elif isinstance(value, list):
+        for item in value:
+            _require_plain(item, what)
+    elif not isinstance(value, (str, int, types.NoneType)) and not (
+        isinstance(value, float) and math.isfinite(value)
+    ):
+        raise ValueError(
+            f"{what} is {value!r}; allowed: text, finite numbers, true, false, null, lists, mappings"
+        )
+
+
 def _scalar(hint: type, value: Any, what: str) -> Any:
     accepts = {float: (int, float), Path: (str,)}.get(hint, (hint,))
     # bool is an int to Python, not to a reader of the configuration.
     if not isinstance(value, accepts) or (isinstance(value, bool) and hint is not bool):
         raise ValueError(f"{what} is {value!r}; allowed: {TYPE_NAMES[hint]}")
-    return hint(value)
+    try:
+        return hint(value)
+    except OverflowError:  # a whole number beyond every float
+        raise ValueError(f"{what} is {value!r}; allowed: {TYPE_NAMES[hint]} within ±1.8e308") from None
