@@ -145,29 +145,43 @@ def prove_order(
     make: Callable[[], Any],
     *,
     capacity: int,
+    field: str | None = None,
     output: str | None = None,
     input: str | None = None,
+    constrain: Constrain | None = None,
     bound: int | None = None,
+    cut: Sequence[str] = DATA_PATH_CELLS,
     timeout_seconds: int = 60,
 ) -> Proof:
-    """Prove that a component passes its tokens on unchanged, in order, each exactly once.
+    """Prove that a component passes its tokens on in order, each exactly once, payload unchanged.
 
-    Args: as for `prove_progress`; both streams must have payloads of one width.
+    Args:
+        make: builds the component; called several times.
+        capacity: most tokens inside.
+        field: compare only this field of both payloads, such as a tag; None compares payloads of one width.
+        output, input, constrain, bound, cut, timeout_seconds: as for `prove_progress`.
+
     """
 
     def build() -> Bench:
-        bench = Bench(make())
+        bench = Bench(make(), constrain)
         source, sink = bench.input(input), bench.output(output)
+        entering, leaving = (
+            Value.cast(port.payload if field is None else getattr(port.payload, field))
+            for port in (source.port, sink.port)
+        )
         bench.add(
             "order",
-            OrderWatch(len(Value.cast(source.port.payload)), capacity),
+            OrderWatch(len(entering), capacity),
             enters=source.transfers,
-            entering=source.port.payload,
+            entering=entering,
             leaves=sink.transfers,
-            leaving=sink.port.payload,
+            leaving=leaving,
             chosen=bench.free_signal("chosen"),
         )
         return bench
 
     bench = build()
-    return _settle(build, prove(bench.module, bench.free, bound=bound, timeout_seconds=timeout_seconds))
+    return _settle(
+        build, prove(bench.module, bench.free, bound=bound, cut=cut, timeout_seconds=timeout_seconds)
+    )
