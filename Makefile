@@ -47,7 +47,7 @@ synth: $(VENV)/.synth      ## LUT, FF, DSP and BRAM of every named design
 	rm -rf $(OUT)/synth
 	$(BIN)/nearkv synth --output $(OUT)/synth
 
-waves: $(VENV)/.base       ## one bench with a waveform file
+waves: $(VENV)/.test       ## one bench with a waveform file
 	rm -rf $(OUT)/waves
 	$(BIN)/nearkv waves --output $(OUT)/waves
 
