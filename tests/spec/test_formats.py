@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from nearkv_hdl.spec.formats import CODE, SCORE, Format, folded_query, rhu
+from nearkv_hdl.spec.formats import CODE, SCORE, Format, folded_query, is_power_of_two, rhu
 
 
 def test_a_code_is_a_signed_byte():
@@ -28,10 +28,13 @@ def test_products_and_sums_hold_every_value(signs, widths):
         assert total.contains(terms * min(values))
 
 
+def test_powers_of_two():
+    assert [value for value in range(-4, 20) if is_power_of_two(value)] == [1, 2, 4, 8, 16]
+
+
 def test_growth_is_not_wasteful():
     assert CODE.product(folded_query(8)).sum_of(64).width == 22
     assert CODE.sum_of(1) == CODE
-    assert CODE.shifted_left(7).width == 15
     assert SCORE.width == 32
 
 

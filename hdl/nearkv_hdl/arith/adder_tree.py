@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.spec.formats import Format
+from nearkv_hdl.spec.formats import Format, is_power_of_two
 
 
 def shape_of(number: Format):
@@ -41,7 +41,7 @@ class AdderTree(wiring.Component):
     """
 
     def __init__(self, term: Format, terms: int) -> None:
-        if terms < 1 or terms & (terms - 1):
+        if not is_power_of_two(terms):
             raise ValueError(f"terms is {terms}; allowed: a power of two from 1")
         self.term = term
         self.terms = terms

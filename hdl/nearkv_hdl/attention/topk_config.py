@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearkv_hdl.spec.formats import SCORE, TOKEN_INDEX, Format
+from nearkv_hdl.spec.formats import SCORE, TOKEN_INDEX, Format, is_power_of_two
 
 JOB_K_BITS = 32  # wider than any count, so that a k beyond the capacity is clipped and never truncated
 MAX_LANES = 8
 MEMORY_STYLES = ("auto", "block", "ultra", "distributed")  # of nearkv_hdl.memory.SyncMemory
-
-
-def _power_of_two(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
 
 
 @dataclass(frozen=True)
@@ -52,9 +48,9 @@ class TopKConfig:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if not (_power_of_two(self.lanes) and self.lanes <= MAX_LANES):
+        if not (is_power_of_two(self.lanes) and self.lanes <= MAX_LANES):
             raise ValueError(f"lanes is {self.lanes}; allowed: a power of two from 1 to {MAX_LANES}")
-        if not _power_of_two(self.token_run):
+        if not is_power_of_two(self.token_run):
             raise ValueError(f"token_run is {self.token_run}; allowed: a power of two from 1")
         step = max(self.lanes, self.token_run)
         if self.capacity < 2 * step or self.capacity % step:
@@ -69,7 +65,7 @@ class TopKConfig:
                 f"score_bits is {self.score_bits}; allowed: {max(3, self.digit_bits + 1)} to"
                 f" {3 * self.digit_bits} with digit_bits {self.digit_bits}, since a score has three digits"
             )
-        if not (_power_of_two(self.scan_columns) and self.scan_columns < self.buckets):
+        if not (is_power_of_two(self.scan_columns) and self.scan_columns < self.buckets):
             raise ValueError(
                 f"scan_columns is {self.scan_columns}; allowed: a power of two below {self.buckets}"
             )

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from nearkv_hdl.spec.formats import BIAS, CODE, SCORE, SHIFT, Format, folded_query
+from nearkv_hdl.spec.formats import CODE, Format, folded_query, is_power_of_two
 from nearkv_hdl.spec.layout import BLOCK_TOKENS, HEAD_DIMS, MAX_QUERY_GROUP, KeyBlockLayout, KeyFormat
+
+# By the cycle formula the first extra row is what keeps bus and lanes from ever waiting for each other at
+# full rate (without it up to 0.8 % of the cycles are lost); the others ride out short pauses of the source.
+LOW_QUEUE_MARGIN_ROWS = 8
 
 
 class Family(Enum):
@@ -27,10 +31,6 @@ class Device:
     dsps: int
     brams: int  # RAMB36 on UltraScale+, 18 Kbit DP16KD on ECP5
     urams: int = 0
-
-
-def _power_of_two(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,10 @@ class DesignConfig:
     block_tokens: int = BLOCK_TOKENS
 
     def __post_init__(self) -> None:
-        if not (_power_of_two(self.bus_bytes) and 4 <= self.bus_bytes <= 128):
+        """Refuse what cannot be built."""
+        if not (is_power_of_two(self.bus_bytes) and 4 <= self.bus_bytes <= 128):
             raise ValueError(f"bus_bytes is {self.bus_bytes}; allowed: a power of two from 4 to 128")
-        if not (_power_of_two(self.lanes) and self.lanes >= 4):
+        if not (is_power_of_two(self.lanes) and self.lanes >= 4):
             raise ValueError(f"lanes is {self.lanes}; allowed: a power of two from 4")
         if self.lanes > 2 * self.bus_bytes:
             raise ValueError(
@@ -173,24 +174,8 @@ class DesignConfig:
 
     @property
     def low_queue_rows(self) -> int:
-        """Rows of the low-plane queue: half a plane, plus what arrives while the first row is on its way.
+        """Rows of the low-plane queue: half a plane, plus a margin.
 
-        The queue fills with 1 row per cycle and empties with 1 / lane_beats_per_plane_beat; the margin
-        covers the cycles between a row's arrival and the first lane beat on it.
+        The queue fills with 1 row per cycle and empties with 1 / lane_beats_per_plane_beat.
         """
         return self.plane_rows // 2 + LOW_QUEUE_MARGIN_ROWS
-
-    def query_row_bits(self) -> int:
-        """Width of one query row: `lanes` codes."""
-        return self.lanes * self.query_bits
-
-    def command_bits(self) -> int:
-        """Per-head constants of one block command."""
-        return self.query_group * (SHIFT.width + BIAS.width)
-
-    def score_bits(self) -> int:
-        """Scores of one token."""
-        return self.query_group * SCORE.width
-
-
-LOW_QUEUE_MARGIN_ROWS = 8

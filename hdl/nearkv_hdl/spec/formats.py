@@ -42,6 +42,7 @@ class Format:
     overflow: Overflow = Overflow.NEVER
 
     def __post_init__(self) -> None:
+        """Check the width."""
         if not (2 if self.signed else 1) <= self.width <= 64:
             raise ValueError(
                 f"width is {self.width}; allowed: {2 if self.signed else 1} to 64 bits"
@@ -93,9 +94,10 @@ class Format:
             overflow=Overflow.NEVER,
         )
 
-    def shifted_left(self, bits: int) -> Format:
-        """Format of the exact value << bits, for every shift up to `bits`."""
-        return replace(self, width=self.width + bits, rounding=Rounding.EXACT, overflow=Overflow.NEVER)
+
+def is_power_of_two(value: int) -> bool:
+    """Whether the integer is 1, 2, 4 and so on."""
+    return value > 0 and value & (value - 1) == 0
 
 
 def rhu(x: int, k: int) -> int:

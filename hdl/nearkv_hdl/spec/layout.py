@@ -1,4 +1,4 @@
-"""Memory layouts of version 1: key blocks and their headers, KV rows, block descriptors and results.
+"""Memory layouts of version 1: key blocks, their channel tables, KV rows and block descriptors.
 
 All multi-byte fields are little-endian. A *plane beat* is `bus_bytes` consecutive bytes of a plane.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+
+from nearkv_hdl.spec.formats import is_power_of_two
 
 LAYOUT_VERSION = 1
 BLOCK_TOKENS = 128  # tokens of one (sequence, layer, kv head) in a key block
@@ -43,8 +45,9 @@ class KeyBlockLayout:
     block_tokens: int = BLOCK_TOKENS
 
     def __post_init__(self) -> None:
+        """Refuse sizes that the layout does not know."""
         check_head_dim(self.head_dim)
-        if self.block_tokens < 2 or self.block_tokens & (self.block_tokens - 1):
+        if self.block_tokens < 2 or not is_power_of_two(self.block_tokens):
             raise ValueError(f"block_tokens is {self.block_tokens}; allowed: a power of two from 2")
 
     @property
