@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from nearkv_hdl.attention.key_planes import key_layout
-from nearkv_hdl.attention.query_buffer import command_layout, query_layout
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, Stalls, pack_words
+from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, Stalls
 from nearkv_sim.engines import EngineResult, EngineStalled, ScoreOverflow, ScoringJob
-from nearkv_sim.scorer_job import read_scores
+from nearkv_sim.scorer_job import read_scores, stream_words
 
 
 class RtlEngine:
@@ -39,11 +37,17 @@ class RtlEngine:
         """Score a job; see `Engine`."""
         blocks = len(job.planes)
         tokens = blocks * self._design.block_tokens
-        inputs = {
-            "i_block": self._command_words(job),
-            "i_query": self._query_words(job),
-            "i_keys": self._key_words(job),
-        }
+        # Heads that the job leaves free score zeros.
+        inputs = stream_words(
+            self._design,
+            head_dims=[job.head_dim] * blocks,
+            key_formats=job.key_formats,
+            first_tokens=job.first_tokens,
+            planes=job.planes,
+            query_codes=tuple(self._pad_heads(job.query_codes)),
+            shift=self._pad_heads(job.shift),
+            bias=self._pad_heads(job.bias),
+        )
         try:
             result = self._scorer.run(inputs, {"o_scores": tokens}, stalls=self._stalls)
         except CosimDeadlock as error:
@@ -59,37 +63,7 @@ class RtlEngine:
             raise RuntimeError(f"scorer of design {self._design.name} returned tokens out of order")
         return EngineResult(scores[:, : job.query_codes.shape[1]], result.cycles)
 
-    def _command_words(self, job: ScoringJob) -> NDArray[np.uint32]:
-        blocks = len(job.planes)
-        return pack_words(
-            command_layout(self._design),
-            first_token=job.first_tokens,
-            head_dim_index=self._design.head_dims.index(job.head_dim),
-            key_format=np.array(job.key_formats, np.int64),
-            shift=self._pad_heads(job.shift),
-            bias=self._pad_heads(job.bias),
-            last=_marks(blocks, [blocks]),
-        )
-
-    def _query_words(self, job: ScoringJob) -> NDArray[np.uint32]:
-        """Head by head, `lanes` codes a beat; heads that the job leaves free score zeros."""
-        rows = self._pad_heads(job.query_codes).reshape(-1, self._design.lanes)
-        ends = np.arange(1, len(job.planes) + 1) * self._design.query_beats(job.head_dim)
-        return pack_words(query_layout(self._design), data=rows, last=_marks(len(rows), ends))
-
-    def _key_words(self, job: ScoringJob) -> NDArray[np.uint32]:
-        beats = np.concatenate(job.planes).reshape(-1, self._design.bus_bytes)
-        ends = np.cumsum([len(planes) for planes in job.planes]) // self._design.bus_bytes
-        return pack_words(key_layout(self._design), data=beats, last=_marks(len(beats), ends))
-
     def _pad_heads(self, values: NDArray[Any]) -> NDArray[Any]:
         """Zeros behind axis 1, up to the query group."""
         free = self._design.query_group - values.shape[1]
         return np.pad(values, [(0, 0), (0, free)] + [(0, 0)] * (values.ndim - 2))
-
-
-def _marks(beats: int, ends: ArrayLike) -> NDArray[np.uint8]:
-    """`last` flags: 1 on the beat before each end."""
-    marks = np.zeros(beats, np.uint8)
-    marks[np.asarray(ends) - 1] = 1
-    return marks

@@ -1,18 +1,20 @@
-"""One scoring job as arrays: what goes into the scorer's three input streams and what must come out."""
+"""Scoring jobs as arrays: what goes into the scorer's three input streams and what must come out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from amaranth.lib import data
+from numpy.typing import ArrayLike, NDArray
 
 from nearkv.codec.key_block import join_planes, split_planes
 from nearkv_hdl.attention.key_planes import key_layout
 from nearkv_hdl.attention.query_buffer import command_layout, query_layout
 from nearkv_hdl.attention.scorer import score_layout
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.formats import CODE
+from nearkv_hdl.spec.formats import CODE, SHIFT
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_sim.cosim.words import pack_words, unpack_words
 from nearkv_sim.golden.scorer import ScorerModel
@@ -48,26 +50,20 @@ class ScorerJob:
 
     def input_words(self, design: DesignConfig) -> dict[str, Words]:
         """Beats of `i_block`, `i_query` and `i_keys` for `CompiledComponent.run`."""
-        blocks = len(self.codes)
-        command = pack_words(
-            command_layout(design),
-            first_token=self.first_token,
-            head_dim_index=np.array([design.head_dims.index(d) for d in self.head_dims]),
-            key_format=np.array(self.key_format, np.int64),
+        return stream_words(
+            design,
+            head_dims=self.head_dims,
+            key_formats=self.key_format,
+            first_tokens=self.first_token,
+            planes=[self._streamed_bytes(block) for block in range(len(self.codes))],
+            query_codes=self.query_codes,
             shift=self.shift,
             bias=self.bias,
-            last=np.arange(blocks) == blocks - 1,
         )
-        rows = [query.reshape(-1, design.lanes) for query in self.query_codes]
-        planes = [self._plane_beats(block, design) for block in range(blocks)]
-        query = pack_words(query_layout(design), data=np.concatenate(rows), last=_ends(rows))
-        keys = pack_words(key_layout(design), data=np.concatenate(planes), last=_ends(planes))
-        return {"i_block": command, "i_query": query, "i_keys": keys}
 
-    def _plane_beats(self, block: int, design: DesignConfig) -> NDArray[np.uint8]:
+    def _streamed_bytes(self, block: int) -> NDArray[np.uint8]:
         high, low = split_planes(self.codes[block])
-        streamed = (high, low) if self.key_format[block] is KeyFormat.INT8 else (high,)
-        return np.concatenate(streamed).reshape(-1, design.bus_bytes)
+        return np.concatenate([high, low]) if self.key_format[block] is KeyFormat.INT8 else high
 
     def expected_scores(self, design: DesignConfig) -> NDArray[np.int32]:
         """Golden scores, int32 [tokens, query_group]."""
@@ -86,6 +82,54 @@ class ScorerJob:
         return (self.first_token[:, None] + np.arange(design.block_tokens)).reshape(-1)
 
 
+def stream_words(
+    design: DesignConfig,
+    *,
+    head_dims: Sequence[int],
+    key_formats: Sequence[KeyFormat],
+    first_tokens: ArrayLike,
+    planes: Sequence[NDArray[np.uint8]],
+    query_codes: Sequence[NDArray[np.int16]],
+    shift: ArrayLike,
+    bias: ArrayLike,
+) -> dict[str, Words]:
+    """Beats of `i_block`, `i_query` and `i_keys` for a job of key blocks.
+
+    Args:
+        design: the scorer's build.
+        head_dims: of each block.
+        key_formats: of each block.
+        first_tokens: token index of each block's first score.
+        planes: per block uint8, its streamed bytes: both planes, or in INT4 the high one.
+        query_codes: per block int16 [query_group, head_dim].
+        shift: integers [blocks, query_group].
+        bias: integers [blocks, query_group].
+
+    """
+    command = pack_words(
+        command_layout(design),
+        first_token=first_tokens,
+        head_dim_index=np.array([design.head_dims.index(head_dim) for head_dim in head_dims]),
+        key_format=np.array(key_formats, np.int64),
+        shift=shift,
+        bias=bias,
+        last=np.arange(len(planes)) == len(planes) - 1,
+    )
+    return {
+        "i_block": command,
+        "i_query": _framed(query_layout(design), query_codes, design.lanes),
+        "i_keys": _framed(key_layout(design), planes, design.bus_bytes),
+    }
+
+
+def _framed(layout: data.StructLayout, blocks: Sequence[NDArray[np.integer]], per_beat: int) -> Words:
+    """Every block's numbers, `per_beat` a beat; `last` on each block's final beat."""
+    beats = np.concatenate([block.reshape(-1) for block in blocks]).reshape(-1, per_beat)
+    last = np.zeros(len(beats), np.bool_)
+    last[np.cumsum([block.size for block in blocks]) // per_beat - 1] = True
+    return pack_words(layout, data=beats, last=last)
+
+
 def read_scores(
     design: DesignConfig, words: Words
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
@@ -96,13 +140,6 @@ def read_scores(
         fields["scores"].astype(np.int32),
         fields["last"].astype(np.bool_),
     )
-
-
-def _ends(groups: list[NDArray[np.integer]]) -> NDArray[np.bool_]:
-    """True on the final row of every group."""
-    ends = np.zeros(sum(map(len, groups)), np.bool_)
-    ends[np.cumsum([len(group) for group in groups]) - 1] = True
-    return ends
 
 
 def random_job(
@@ -130,13 +167,14 @@ def random_job(
     else:
         codes = [rng.integers(CODE.min, CODE.max + 1, (tokens, d)) for d in dims]
         queries = [rng.integers(-query.max, query.max + 1, (group, d)) for d in dims]
-    # |dot| ≤ 2^7 · 2^(query_bits−1) · 2^8, so a shift up to 24 − query_bits leaves |dot << e| below 2^30.
-    largest_shift = min(7, 23 - query.width)
+    # |dot| ≤ 2^7 · Σ|q'|; the largest shift that keeps it below 2^30 leaves room for a bias as large.
+    reach = np.array([-CODE.min * np.abs(q).sum(axis=1) for q in queries])
+    largest_shift = np.minimum(SHIFT.max, 30 - np.frexp(reach)[1])
     return ScorerJob(
         key_format=tuple(KeyFormat(f) for f in rng.choice(key_formats, blocks)),
         first_token=rng.integers(0, 1 << 20, blocks) * tokens,
         codes=tuple(c.astype(np.int8) for c in codes),
         query_codes=tuple(q.astype(np.int16) for q in queries),
-        shift=rng.integers(0, largest_shift + 1, (blocks, group)),
+        shift=rng.integers(0, largest_shift + 1),
         bias=rng.integers(-(1 << 30), 1 << 30, (blocks, group)),
     )
