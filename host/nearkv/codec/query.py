@@ -23,11 +23,12 @@ from nearkv_hdl.spec.layout import MAX_QUERY_GROUP, KeyFormat, check_head_dim
 Int64 = NDArray[np.int64]
 
 LOG2_E = 1.4426950408889634  # log2(e), the nearest float64
-FP16_FRACTION_BITS = 24  # every finite FP16 number is an integer multiple of 2^-24
+FIXED_POINT_BITS = 24  # every finite FP16 number is an integer multiple of 2^-24
 BIAS_GUARD_BITS = 8  # each product of the bias is rounded at 2^-8 of a score's last bit
 MAX_SCORE_FRACTION_BITS = 24
 MIN_SCORE_FRACTION_BITS = -24
-# A score's rounding: 256 channels · ½ step of q' · |code| ≤ 128 · 2^7, plus the bias, is below this.
+# A score's rounding: 256 channels · ½ step of q' · |code − mean_code| ≤ 255 · 2^7 is below 2^22, and the
+# roundings of the bias add less than 2: together they are below this.
 _ROUNDING_MARGIN = 1 << 23
 _BOUND_DROPPED_BITS = 14  # keeps the bound below within 2^53, where float64 sums of integers are exact
 
@@ -97,7 +98,7 @@ def _round_half_up(values: NDArray[np.float64], fraction_bits: Int64) -> Int64:
 
 def _fixed_point(values: Float16) -> Int64:
     """FP16 numbers as integer multiples of 2^-24 (at most 2^40)."""
-    return np.ldexp(values.astype(np.float64), FP16_FRACTION_BITS).astype(np.int64)
+    return np.ldexp(values.astype(np.float64), FIXED_POINT_BITS).astype(np.int64)
 
 
 def rhu(x: Int64, k: Int64 | int) -> Int64:
@@ -147,7 +148,7 @@ def fold_query(
     if score_fraction_bits is None:
         score_fraction_bits = _largest_fraction_bits(query, headers, extremes, query_format)
     # Right shift that turns a product into a code at e = 0.
-    unit = FP16_FRACTION_BITS + query.fraction_bits - score_fraction_bits
+    unit = FIXED_POINT_BITS + query.fraction_bits - score_fraction_bits
     shift = _smallest_shift(extremes, unit, query_format)
     if (shift > SHIFT.max).any() or (_score_bound(query, headers, unit) > _max_bound()).any():
         raise ValueError(
@@ -194,10 +195,10 @@ def _largest_fraction_bits(
     """Largest L per head for which every block fits e ≤ 7 and every score fits 32 bits."""
     low, high = extremes[0].min(axis=0), extremes[1].max(axis=0)
     candidates = np.arange(MIN_SCORE_FRACTION_BITS, MAX_SCORE_FRACTION_BITS + 1)[:, None]
-    largest_shift = FP16_FRACTION_BITS + query.fraction_bits - candidates + SHIFT.max
+    largest_shift = FIXED_POINT_BITS + query.fraction_bits - candidates + SHIFT.max
     fits = (rhu(low, largest_shift) >= -query_format.max) & (rhu(high, largest_shift) <= query_format.max)
     best = MIN_SCORE_FRACTION_BITS - 1 + fits.sum(axis=0)
-    bound = _score_bound(query, headers, FP16_FRACTION_BITS + query.fraction_bits).max(axis=0)
+    bound = _score_bound(query, headers, FIXED_POINT_BITS + query.fraction_bits).max(axis=0)
     _, exponent = np.frexp(_max_bound() / np.maximum(bound, np.ldexp(1.0, -MAX_SCORE_FRACTION_BITS)))
     return np.asarray(np.minimum(best, exponent - 1), np.int64)
 
