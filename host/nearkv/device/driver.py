@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearkv.codec.query import FoldedQuery
 from nearkv.device.access import RetryingAccess
-from nearkv.device.descriptors import job_image
+from nearkv.device.descriptors import job_image, query_code_dtype
 from nearkv.device.errors import DeviceError, DeviceTimeout, JobError
 from nearkv.device.memory import BumpAllocator
 from nearkv.device.transport import Bytes, Int64, Transport
@@ -109,7 +109,7 @@ class ScorerDriver:
         count = heads.stop - heads.start
         tokens = blocks * self.design.block_tokens
         result_bytes = tokens * count * SCORE_BYTES
-        code_bytes = blocks * count * head_dim * (1 if self.design.query_bits <= 8 else 2)
+        code_bytes = blocks * count * head_dim * query_code_dtype(self.design.query_bits).itemsize
         # Results first: their size is a multiple of the descriptors' alignment.
         result_address = self._scratch(result_bytes + blocks * DESCRIPTOR_BYTES + code_bytes)
         descriptor_address = result_address + result_bytes
