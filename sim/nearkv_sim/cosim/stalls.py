@@ -31,7 +31,8 @@ class Stalls:
     mean_burst_cycles: float | None = None
     per_port: Mapping[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
+        """Refuse shares and bursts that no generator can give."""
         named = {
             "input_probability": self.input_probability,
             "output_probability": self.output_probability,
