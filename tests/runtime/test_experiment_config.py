@@ -128,8 +128,11 @@ def test_the_trace_is_relative_to_whoever_names_it(load, tmp_path):
         (MINIMAL + "selection: hot_only\nformat: int4", "format is int4; allowed: the default"),
         (MINIMAL + f"hot_fraction: 1{'0' * 400}", "hot_fraction is 10*; allowed: a number within"),
         (MINIMAL + "streams: " + "[" * 2000, "run.yaml: nested too deeply"),
-        (MINIMAL + "streams: &a [L0.H0]\nsteps: *a", r"run.yaml: the alias \*a; allowed: values written out"),
-        (MINIMAL + "streams: &a [*a]", r"the alias \*a; allowed"),
+        (
+            MINIMAL + "streams: &a [L0.H0]\nsteps: *a",
+            "run.yaml: it has an alias; allowed: values written out",
+        ),
+        (MINIMAL + "streams: &a [*a]", "it has an alias; allowed"),
         *(
             (
                 f"trace: a\npolicy: {{name: hill, options: {{surge: {value}}}}}",
@@ -165,7 +168,7 @@ def test_a_wrong_file_is_refused_by_name_and_reason(load, text, message):
         ("trace.name=a", "'trace' is 'a.safetensors', not a mapping"),
         ("policy.options.a.b=1", "policy hill has no option 'a'"),
         ("policy.options={surge: 1, surge: 2}", "override 'policy.options=.*the key 'surge' is given twice"),
-        ("steps=&a [*a]", r"override 'steps=.*: the alias \*a; allowed"),
+        ("steps=&a [*a]", "override 'steps=.*: it has an alias; allowed"),
         ("steps=" + "[" * 2000, "override 'steps=.*: nested too deeply"),
         ("seed=" + "9" * 5000, "override 'seed=.*: Exceeds the limit"),
     ],

@@ -247,6 +247,20 @@ def test_a_policy_that_breaks_the_rules_is_named(run):
     del sys.modules["disobedient"]
 
 
+class Failing(Policy):
+    """Has an error of its own."""
+
+    def place(self, seen):
+        raise SystemExit(seen.step)
+
+
+def test_whatever_a_policy_raises_names_it(run):
+    sys.modules["failing"] = sys.modules[__name__]
+    with pytest.raises(ValueError, match=r"policy failing:Failing: place\(\) raised SystemExit: -1"):
+        run(config_of("failing:Failing"))
+    del sys.modules["failing"]
+
+
 class Dice(Policy):
     """Draws."""
 

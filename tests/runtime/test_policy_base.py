@@ -71,7 +71,7 @@ def test_fill_refuses_a_priority_of_another_length():
     ("placement", "message"),
     [
         ([True] * 6, "placement is list; allowed: a numpy array of bool"),
-        (np.ones(6), "placement is ndarray; allowed: a numpy array of bool"),
+        (np.ones(6), "placement is float64; allowed: a numpy array of bool"),
         (np.ones(5, bool), r"shape \(5,\); allowed: \(6,\)"),
         (np.ones(6, bool), "holds 6 tokens; allowed: at most 3"),
         (np.array([False, True, True, False, False, False]), "leaves token 0 cold, which is pinned"),
@@ -80,6 +80,14 @@ def test_fill_refuses_a_priority_of_another_length():
 def test_a_placement_against_the_rules_is_refused(placement, message):
     with pytest.raises(ValueError, match=message):
         observation().check(placement)
+
+
+@pytest.mark.parametrize("name", ["pinned", "hot", "selected", "weight", "next_weight"])
+def test_a_policy_cannot_change_what_it_sees(name):
+    """Else it could unpin a token before the check, or change what the step's record says."""
+    seen = observation(next_weight=np.zeros(8))
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(seen, name)[0] = 0
 
 
 def test_recency_is_the_pins_and_the_newest():
@@ -119,6 +127,18 @@ class Needs(LeastRecent):
     def __init__(self, stream, window):
         super().__init__(stream, window)
 
+class Open(LeastRecent):
+    def __init__(self, stream, *rest, window=8, **others):
+        super().__init__(stream, window)
+
+class Closed(LeastRecent):
+    def __init__(self):
+        super().__init__(None)
+
+class Broken(LeastRecent):
+    def __init__(self, stream):
+        {}["no such key"]
+
 class Unfinished(Policy):
     pass
 
@@ -130,6 +150,8 @@ number = 3
 def user_module(tmp_path, monkeypatch):
     """A module in the current directory, which is not on the path by itself."""
     (tmp_path / "users_own_policy.py").write_text(USER_MODULE)
+    (tmp_path / "unfinished_module.py").write_text("def (")
+    (tmp_path / "leaving_module.py").write_text("raise SystemExit(0)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield "users_own_policy"
@@ -149,6 +171,11 @@ def test_a_policy_of_the_user_is_found_by_module_and_class(user_module):
         ("users_own_policy:number", "allowed: a subclass of nearkv.policy.base.Policy"),
         ("users_own_policy:Unfinished", r"does not implement place\(\)"),
         ("no_such_module:Policy", "cannot import 'no_such_module'"),
+        (":Policy", "policy is ':Policy'; allowed: module:Class"),
+        ("..relative:Policy", "policy is '..relative:Policy'; allowed: module:Class"),
+        ("./path:Policy", "policy is './path:Policy'; allowed: module:Class"),
+        ("unfinished_module:Policy", "'unfinished_module' raised SyntaxError: "),
+        ("leaving_module:Policy", "'leaving_module' raised SystemExit: 0"),
     ],
 )
 @pytest.mark.usefixtures("user_module")
@@ -165,9 +192,14 @@ def test_a_wrong_module_or_class_is_refused(name, message):
         ("hill", {"decay_shift": "3"}, "decay_shift is '3'; allowed: int"),
         ("hill", {"decay_shift": True}, "decay_shift is True; allowed: int"),
         ("hill", {"decay_shift": 16}, "decay_shift is 16; allowed: 0 to 15"),
-        ("hill", {"surge": -1}, "surge is -1; allowed: 0 or more"),
+        ("hill", {"surge": -1}, "surge is -1; allowed: 0 to 65535"),
+        ("hill", {"surge": 10**400}, "surge is 10*; allowed: 0 to 65535"),
+        ("users_own_policy:Closed", {}, "its constructor raised TypeError: "),
+        ("users_own_policy:Broken", {}, "its constructor raised KeyError: 'no such key'"),
+        ("users_own_policy:Open", {"others": 1}, "has no option 'others'; allowed: window"),
     ],
 )
+@pytest.mark.usefixtures("user_module")
 def test_wrong_options_are_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         build_policy(name, STREAM, options)
@@ -178,6 +210,10 @@ def test_options_without_a_default_are_required(user_module):
     with pytest.raises(ValueError, match="needs the option 'window'"):
         build_policy(name, STREAM, {})
     assert build_policy(name, STREAM, {"window": 2}).window == 2
+
+
+def test_a_constructor_that_takes_anything_has_its_named_options_alone(user_module):
+    assert build_policy(f"{user_module}:Open", STREAM, {"window": 2}).window == 2
 
 
 def test_the_seed_and_the_stream_decide_the_random_numbers():

@@ -16,7 +16,7 @@ from nearkv.experiments.scoring import score_all, score_hot
 from nearkv.kvcache.budget import HotBudget, share_ceil
 from nearkv.kvcache.stream import ColdTier, TieredStream
 from nearkv.policy.base import PREFILL_STEP, Mask, Observation, StreamInfo, TokenIndex
-from nearkv.policy.registry import build_policy
+from nearkv.policy.registry import build_policy, describe
 from nearkv.trace.format import AttentionTrace, HeadStream
 
 
@@ -178,10 +178,15 @@ class StreamRun:
             weight=weight,
             next_weight=self._next_weight(step + 1) if self._policy.needs_future else None,
         )
+        name = self._config.policy.name
         try:
-            return seen.check(self._policy.place(seen))
+            placement = self._policy.place(seen)
+        except (Exception, SystemExit) as error:  # a user's own code may raise anything
+            raise ValueError(f"policy {name}: place() raised {describe(error)}") from error
+        try:
+            return seen.check(placement)
         except ValueError as error:
-            raise ValueError(f"policy {self._config.policy.name}: {error}") from error
+            raise ValueError(f"policy {name}: {error}") from error
 
     def _next_weight(self, step: int) -> NDArray[np.float64] | None:
         if step >= self._trace_steps:

@@ -55,7 +55,7 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known once a step is done; the decision is for the step after it.
+    """What is known once a step is done; the decision is for the step after it. Arrays are read-only.
 
     Attributes:
         step: the decode step that just ended, from 0; PREFILL_STEP before the first one.
@@ -85,6 +85,12 @@ class Observation:
     weight: Float64
     next_weight: Float64 | None = None
 
+    def __post_init__(self) -> None:
+        """Lock the arrays: the rules are checked against them, and the step's record shares some."""
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
     def fill(self, priority: Float64 | NDArray[np.integer]) -> Mask:
         """The pinned tokens and, up to the capacity, those of highest priority; ties to the newer token.
 
@@ -101,7 +107,8 @@ class Observation:
     def check(self, placement: object) -> Mask:
         """Return the placement if it obeys the rules; ValueError that says which one it breaks."""
         if not (isinstance(placement, np.ndarray) and placement.dtype == np.bool_):
-            raise ValueError(f"placement is {type(placement).__name__}; allowed: a numpy array of bool")
+            found = placement.dtype if isinstance(placement, np.ndarray) else type(placement).__name__
+            raise ValueError(f"placement is {found}; allowed: a numpy array of bool")
         if placement.shape != (self.sealed_tokens,):
             raise ValueError(f"placement has shape {placement.shape}; allowed: ({self.sealed_tokens},)")
         if (count := int(placement.sum())) > self.capacity_tokens:

@@ -28,8 +28,8 @@ class Hill(Policy):
     Args:
         stream: the stream served.
         decay_shift: 0 (undecayed count) to 15.
-        surge: how far a newcomer's rate has to exceed the other's, in hits (what one selection adds), 0 or
-            more; at 0 any difference is enough.
+        surge: how far a newcomer's rate has to exceed the other's, in hits (what one selection adds), 0 to
+            65535; at 0 any difference is enough.
 
     Raises ValueError for an option out of range.
 
@@ -40,8 +40,8 @@ class Hill(Policy):
         super().__init__(stream)
         if not 0 <= decay_shift <= MAX_DECAY_SHIFT:
             raise ValueError(f"decay_shift is {decay_shift}; allowed: 0 to {MAX_DECAY_SHIFT}")
-        if not surge >= 0:
-            raise ValueError(f"surge is {surge}; allowed: 0 or more")
+        if not 0 <= surge <= RATE_MAX:
+            raise ValueError(f"surge is {surge}; allowed: 0 to {RATE_MAX}")
         self.decay_shift = decay_shift
         self.hit_gain = RATE_MAX >> decay_shift if decay_shift else 1
         self.surge = surge * self.hit_gain

@@ -38,10 +38,14 @@ def find_policy(name: str) -> type[Policy]:
         return _check(name, points[name].load())
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # the `nearkv` script, unlike `python -m`, does not search it
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ValueError(f"policy is {name!r}; allowed: module:Class with a module that can be imported")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ValueError(f"policy {name!r}: cannot import {module_name!r} ({error})") from None
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"policy {name!r}: {module_name!r} raised {describe(error)}") from error
     if not hasattr(module, class_name):
         raise ValueError(f"policy {name!r}: module {module_name!r} has no {class_name!r}")
     return _check(name, getattr(module, class_name))
@@ -50,7 +54,8 @@ def find_policy(name: str) -> type[Policy]:
 def options_of(policy: type[Policy]) -> dict[str, inspect.Parameter]:
     """A policy's options: the parameters of its constructor beside `stream`."""
     parameters = list(inspect.signature(policy).parameters.values())
-    return {parameter.name: parameter for parameter in parameters[1:]}
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {parameter.name: parameter for parameter in parameters[1:] if parameter.kind in named}
 
 
 def default_options(policy: type[Policy]) -> dict[str, Any]:
@@ -63,7 +68,8 @@ def build_policy(name: str, stream: StreamInfo, options: Mapping[str, Any]) -> P
     """Make the policy of one stream.
 
     Raises:
-        ValueError: an unknown policy or option, a missing one, or a value of the wrong type or range.
+        ValueError: an unknown policy or option, a missing one, a value of the wrong type or range, or
+            whatever else the policy's constructor raises.
 
     """
     policy = find_policy(name)
@@ -75,7 +81,17 @@ def build_policy(name: str, stream: StreamInfo, options: Mapping[str, Any]) -> P
     for key, parameter in allowed.items():
         if parameter.default is inspect.Parameter.empty and key not in options:
             raise ValueError(f"policy {name} needs the option {key!r}")
-    return policy(stream, **options)
+    try:
+        return policy(stream, **options)
+    except ValueError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"policy {name}: its constructor raised {describe(error)}") from error
+
+
+def describe(error: BaseException) -> str:
+    """An error of a user's own code for one line: its kind and what it says."""
+    return f"{type(error).__name__}: {error}"
 
 
 def summary(policy: type[Policy]) -> str:
