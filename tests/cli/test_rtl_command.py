@@ -85,5 +85,5 @@ def test_bad_input_is_one_line_and_writes_nothing(nearkv_rtl, tmp_path, capsys, 
 def test_an_existing_folder_is_refused(nearkv_rtl, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     assert nearkv_rtl("--design", "tiny", "-o", tmp_path / "out") == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists; allowed: a new folder" in capsys.readouterr().err
     assert list((tmp_path / "out").iterdir()) == []

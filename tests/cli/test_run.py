@@ -186,6 +186,10 @@ def bad_files() -> None:
         (["run.yaml", "--compare", "tlm"], "--compare is 'tlm'; allowed: two different transports"),
         (["run.yaml", "--compare", "tlm,tlm"], "--compare is 'tlm,tlm'; allowed: two different transports"),
         (["run.yaml", "link=isa"], "link is 'isa'; allowed: smartssd"),
+        (
+            ["run.yaml", "transport=tlm", "--compare", "tlm,rtl"],
+            "override is 'transport=tlm' with --compare tlm,rtl; allowed: one of them",
+        ),
         (["run.yaml", "steps=5"], "steps is 5; allowed: 1 to 4"),
         (["run.yaml", "steps=many"], "steps is 'many'; allowed: a whole number"),
         (["run.yaml", "streams=[L5.H0]"], "stream is 'L5.H0'; allowed: L0.H0, L1.H0"),

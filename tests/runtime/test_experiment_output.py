@@ -14,7 +14,7 @@ import yaml
 
 from nearkv.experiments.compare import compare
 from nearkv.experiments.config import ExperimentConfig, PolicyConfig, load_config
-from nearkv.experiments.output import check_output, summary_json, write_output
+from nearkv.experiments.output import summary_json, write_output
 from nearkv.experiments.runner import run_experiment
 from nearkv.experiments.summary import columns, steps_csv, summarise, table
 
@@ -99,6 +99,19 @@ def test_the_resolved_configuration_repeats_the_run(result_of, tmp_path, monkeyp
     assert load_config(Path("out/run/config.resolved.yaml")) == result.config
 
 
+def test_the_resolved_configuration_finds_its_trace_from_behind_a_link(result_of, tmp_path, monkeypatch):
+    """`link/../data` is not `data` to the operating system."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data", "far/away"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "data" / "a.safetensors").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    write_output(Path("link/run"), result_of(), None)
+    for route in ("link/run", "far/away/run"):
+        trace = load_config(Path(route, "config.resolved.yaml")).trace
+        assert trace.samefile("data/a.safetensors")
+
+
 def test_the_report_needs_no_other_file(result_of, tmp_path):
     write_output(tmp_path / "run", result_of(), None)
     page = (tmp_path / "run" / "report.html").read_text()
@@ -123,12 +136,6 @@ def test_an_existing_folder_is_refused(result_of, tmp_path):
     with pytest.raises(ValueError, match=r"run exists; allowed: a new folder"):
         write_output(tmp_path / "run", result_of(), None)
     assert list((tmp_path / "run").iterdir()) == []
-
-
-def test_a_file_in_the_path_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="file is not a folder"):
-        check_output(tmp_path / "file" / "run")
 
 
 def test_a_failure_while_writing_leaves_nothing(result_of, tmp_path, monkeypatch):

@@ -13,10 +13,11 @@ from typing import Any
 from nearkv.command import Command
 from nearkv.experiments.compare import Comparison, compare
 from nearkv.experiments.config import load_config
-from nearkv.experiments.output import check_output, summary_json, write_output
+from nearkv.experiments.output import summary_json, write_output
 from nearkv.experiments.records import RunResult
 from nearkv.experiments.runner import open_device, run_experiment
 from nearkv.experiments.summary import table
+from nearkv.result_folder import check_new_folder
 from nearkv.trace.format import read_trace
 
 INTERRUPTED = 130
@@ -60,9 +61,11 @@ def _run(args: argparse.Namespace) -> int:
     if args.transport is not None:
         overrides.append(f"transport={args.transport}")
     transports = _pair(args.compare)
+    if transports and (named := [word for word in overrides if word.startswith("transport=")]):
+        raise ValueError(f"override is {named[0]!r} with --compare {args.compare}; allowed: one of them")
     config = load_config(args.config, overrides)
     if args.output is not None:
-        check_output(args.output)  # before the work, not after
+        check_new_folder(args.output)  # before the work, not after
     trace = read_trace(config.trace)
     config.streams_of(trace)
     configs = [replace(config, transport=name) for name in transports] or [config]

@@ -186,8 +186,14 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     apply_overrides(content, overrides)
     config = parse(ExperimentConfig, content, str(path))
     if content["trace"] is written_trace:
-        config = replace(config, trace=Path(os.path.normpath(path.parent / config.trace)))
+        config = replace(config, trace=_simplified(path.parent / config.trace))
     return config
+
+
+def _simplified(path: Path) -> Path:
+    """The path without `..`, where that leads to the same file: behind a symbolic link it may not."""
+    simple = Path(os.path.normpath(path))
+    return simple if simple.resolve() == path.resolve() else path
 
 
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:
