@@ -1,0 +1,114 @@
+"""Components that can be used alone: an instance of each, its formats, and what checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amaranth.lib import wiring
+
+from nearkv_hdl.arith.adder_tree import AdderTree
+from nearkv_hdl.arith.exp_unit import ExpUnit
+from nearkv_hdl.attention.dot_product import DotProduct
+from nearkv_hdl.attention.key_planes import KeyPlanes
+from nearkv_hdl.attention.query_buffer import QueryBuffer
+from nearkv_hdl.attention.scorer import Scorer
+from nearkv_hdl.attention.topk import TopK
+from nearkv_hdl.attention.topk_config import TOPK_DESIGNS
+from nearkv_hdl.memory import SyncMemory
+from nearkv_hdl.pim.processing_unit import ProcessingUnit
+from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.spec.exp_table import EXP_ARGUMENT, EXP_EXPONENT, EXP_MANTISSA
+from nearkv_hdl.spec.formats import CODE, CODE_HIGH_NIBBLE, CODE_LOW_NIBBLE, SCORE
+from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
+from nearkv_hdl.stream.credit import CreditBuffer
+from nearkv_hdl.stream.pipeline import PipelineControl
+from nearkv_hdl.stream.skid import SkidBuffer
+
+TINY = DESIGNS["tiny"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One component.
+
+    Attributes:
+        build: makes the instance.
+        instance: its parameters, for a reader.
+        formats: of operands and result.
+        golden: path of the golden twin in the repository; None where data pass through unchanged.
+        tests: path of what checks it.
+
+    """
+
+    build: Callable[[], wiring.Component]
+    instance: str
+    formats: str
+    golden: str | None
+    tests: str
+
+
+CONTRACT_TESTS = "tests/formal/test_stream_contract.py"
+SCORER_GOLDEN = "sim/nearkv_sim/golden/scorer.py"
+COMPONENTS = (
+    Entry(lambda: SkidBuffer(32), "32 bit", "any", None, CONTRACT_TESTS),
+    Entry(lambda: PipelineControl(4), "4 ranks", "–", None, CONTRACT_TESTS),
+    Entry(lambda: CreditBuffer(32, 4), "32 bit, 4 ranks", "any", None, CONTRACT_TESTS),
+    Entry(lambda: SyncMemory(64, 512), "512 × 64 bit", "any", None, "tests/rtl/test_topk/test_parts.py"),
+    Entry(
+        lambda: AdderTree(TINY.product, TINY.lanes),
+        f"{TINY.lanes} terms",
+        f"{TINY.product.name} → {TINY.lane_sum.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_adder_tree.py",
+    ),
+    Entry(
+        lambda: DotProduct(TINY),
+        "`tiny`",
+        f"{CODE.name} · {TINY.query_code.name} → {TINY.dot.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_dot_product.py",
+    ),
+    Entry(
+        lambda: KeyPlanes(TINY),
+        "`tiny`",
+        f"{CODE_HIGH_NIBBLE.name}, {CODE_LOW_NIBBLE.name} → {CODE.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_key_planes.py",
+    ),
+    Entry(
+        lambda: QueryBuffer(TINY),
+        "`tiny`",
+        TINY.query_code.name,
+        SCORER_GOLDEN,
+        "tests/rtl/test_query_buffer.py",
+    ),
+    Entry(
+        lambda: Scorer(TINY),
+        "`tiny`",
+        f"{CODE.name} · {TINY.query_code.name} → {SCORE.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_scorer.py",
+    ),
+    Entry(
+        lambda: TopK(TOPK_DESIGNS["tiny"]),
+        "`tiny`",
+        f"{SCORE.name} → token indices",
+        "sim/nearkv_sim/golden/topk.py",
+        "tests/rtl/test_topk",
+    ),
+    Entry(
+        ExpUnit,
+        "polynomial of degree 3",
+        f"{EXP_ARGUMENT.name} → {EXP_MANTISSA.name} · 2^{EXP_EXPONENT.name}",
+        "sim/nearkv_sim/golden/exp.py",
+        "tests/rtl/test_exp_unit.py",
+    ),
+    Entry(
+        lambda: ProcessingUnit(PIM_DESIGNS["tiny_pim"]),
+        "`tiny_pim`",
+        "FP16 rows → sums of 48 bit",
+        "sim/nearkv_sim/golden/pim_unit.py",
+        "tests/rtl/test_pu.py",
+    ),
+)
