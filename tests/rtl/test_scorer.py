@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import cycle, islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nearkv.codec.key_block import quantise_keys
+from nearkv.codec.query import fold_query, prepare_query
+from nearkv.trace.format import read_trace
 from nearkv_hdl.attention.key_planes import key_layout
 from nearkv_hdl.attention.query_buffer import query_layout
 from nearkv_hdl.attention.scorer import Scorer
@@ -18,6 +23,7 @@ from nearkv_sim.golden.scorer_timing import job_timing, pipeline_latency
 from nearkv_sim.scorer_job import ScorerJob, random_job, read_scores
 
 INT8, INT4 = KeyFormat.INT8, KeyFormat.INT4
+FIXTURE = Path(__file__).parents[2] / "data" / "smollm2-135m-austen-4096.safetensors"
 
 
 def custom(**changes) -> DesignConfig:
@@ -108,6 +114,22 @@ def test_every_design_is_bit_exact_and_takes_the_predicted_cycles(name):
     _, result = check(name, job)
     assert result.cycles == job_timing(design, job.head_dims, job.key_format).cycles
     check(name, random_job(design, 12, rng, extreme=True), Stalls(seed=3))
+
+
+@pytest.mark.parametrize("key_formats", [(INT8,), (INT4,), (INT8, INT4)], ids=["int8", "int4", "mixed"])
+def test_real_keys_are_bit_exact_with_pauses(key_formats):
+    """Every key of the fixture, scored by eight of its own queries: 16,384 keys a case."""
+    design = DESIGNS["smartssd_ku15p"]
+    for stream in read_trace(FIXTURE).streams:
+        blocks = quantise_keys(stream.key)
+        formats = tuple(islice(cycle(key_formats), len(blocks)))
+        queries = stream.query.reshape(-1, stream.query.shape[-1])[:: len(stream.query) * 32][:8]
+        folded = fold_query(prepare_query(queries), blocks.headers, formats, design.query_code)
+        first_token = np.arange(len(blocks)) * design.block_tokens
+        job = ScorerJob(
+            formats, first_token, tuple(blocks.codes), tuple(folded.codes), folded.shift, folded.bias
+        )
+        check("smartssd_ku15p", job, Stalls(seed=stream.layer))
 
 
 @pytest.mark.parametrize("name", SHAPES)
