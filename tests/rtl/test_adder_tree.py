@@ -24,8 +24,6 @@ def sums(tree: AdderTree, rows: list[tuple[int, ...]]) -> list[int]:
             await ctx.tick()
         seen.append(ctx.get(tree.o))
 
-    if tree.latency == 0:  # a wire has no clock to tick
-        return [row[0] for row in rows]
     simulator = Simulator(tree)
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
@@ -51,15 +49,29 @@ def test_random_wide_sums():
     assert sums(AdderTree(CODE, 64), [tuple(row) for row in rows.tolist()]) == rows.sum(axis=1).tolist()
 
 
-@pytest.mark.parametrize(("terms", "latency"), [(1, 0), (2, 1), (64, 6)])
+def test_one_term_is_a_wire():
+    tree = AdderTree(CODE, 1)
+    seen = []
+
+    async def bench(ctx):
+        for value in (5, -128):
+            ctx.set(tree.i[0], value)
+            seen.append(ctx.get(tree.o))
+
+    simulator = Simulator(tree)  # no clock: there is nothing to tick
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert (seen, tree.latency, tree.interval) == ([5, -128], 0, 1)
+
+
+@pytest.mark.parametrize(("terms", "latency"), [(2, 1), (64, 6)])
 def test_latency_is_one_rank_per_level(terms, latency):
     tree = AdderTree(CODE, terms)
     assert (tree.latency, tree.interval) == (latency, 1)
     assert len(tree.o) == CODE.sum_of(terms).width
-    if terms > 1:
-        # One pulse leaves exactly `latency` cycles later, alone.
-        pulse = [(1,) + (0,) * (terms - 1), (0,) * terms]
-        assert sums(tree, pulse) == [1, 0]
+    # One pulse leaves exactly `latency` cycles later, alone.
+    pulse = [(1,) + (0,) * (terms - 1), (0,) * terms]
+    assert sums(tree, pulse) == [1, 0]
 
 
 @pytest.mark.parametrize("terms", [0, 3, -4])
