@@ -1,6 +1,7 @@
 """Cards of both simulated transports, and a wrapper that makes them fail."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,26 +10,24 @@ from nearkv.codec.key_block import quantise_keys
 from nearkv.device.driver import ScorerDriver
 from nearkv.device.errors import DeviceTimeout, TransferError
 from nearkv.device.transport import Transport
-from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.designs import LFE5U_85F, get_design
+from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.card import SimulatedCard
 from nearkv_sim.engines import EngineResult, EngineStalled, GoldenEngine
 from nearkv_sim.engines_rtl import RtlEngine
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink
 
 # Every head_dim, a group that splits unevenly, 16-bit query codes, two lane beats per bus beat.
-SMALL = DesignConfig(
+TINY = get_design("tiny")
+SMALL = replace(
+    TINY,
     name="small",
-    device=LFE5U_85F,
-    bus_bytes=8,
-    lanes=8,
     query_group=3,
     head_dims=(64, 128, 256),
     clock_hz=100_000_000,
     query_bits=10,
     block_tokens=16,
 )
-DESIGNS = {"tiny": get_design("tiny"), "small": SMALL}
+DESIGNS = {"tiny": TINY, "small": SMALL}
 ENGINES = {"tlm": GoldenEngine, "rtl": RtlEngine}
 
 

@@ -1,12 +1,13 @@
 """Small builds, their engines, random jobs for them, and a card with a good job laid out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nearkv.codec.key_block import split_planes
 from nearkv_hdl.spec import registers as reg
-from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.designs import LFE5U_85F, get_design
+from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import BlockDescriptor, KeyFormat
 from nearkv_sim.card import SimulatedCard
 from nearkv_sim.engines import EngineStalled, GoldenEngine, ScoringJob
@@ -14,18 +15,17 @@ from nearkv_sim.engines_rtl import RtlEngine
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink
 
 # As in tests/runtime/test_device, so that its compiled scorer is shared through the cache.
-SMALL = DesignConfig(
+TINY = get_design("tiny")
+SMALL = replace(
+    TINY,
     name="small",
-    device=LFE5U_85F,
-    bus_bytes=8,
-    lanes=8,
     query_group=3,
     head_dims=(64, 128, 256),
     clock_hz=100_000_000,
     query_bits=10,
     block_tokens=16,
 )
-DESIGNS = {"tiny": get_design("tiny"), "small": SMALL}
+DESIGNS = {"tiny": TINY, "small": SMALL}
 
 
 @pytest.fixture(params=DESIGNS)
