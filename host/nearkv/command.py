@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+
+Progress = Callable[[int, int], None]  # (done, planned)
 
 
 @dataclass(frozen=True)
@@ -26,3 +29,15 @@ def load_commands() -> dict[str, Command]:
     """Every installed command by name, in alphabetical order."""
     found = {point.name: point for point in entry_points(group="nearkv.commands")}
     return {name: found[name].load() for name in sorted(found)}
+
+
+def progress_line(label: str, *, wanted: bool) -> Progress | None:
+    """What shows `label done/planned` in one line of stderr; None unless wanted and stderr is a terminal."""
+    if not (wanted and sys.stderr.isatty()):
+        return None
+
+    def show(done: int, planned: int) -> None:
+        end = "\n" if done == planned else ""
+        print(f"\r{label} {done}/{planned}", end=end, file=sys.stderr, flush=True)
+
+    return show

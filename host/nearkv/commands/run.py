@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command
+from nearkv.command import Command, progress_line
 from nearkv.experiments.compare import Comparison, compare
 from nearkv.experiments.config import load_config
 from nearkv.experiments.output import summary_json, write_output
@@ -69,13 +68,12 @@ def _run(args: argparse.Namespace) -> int:
     trace = read_trace(config.trace)
     config.streams_of(trace)
     configs = [replace(config, transport=name) for name in transports] or [config]
-    show = sys.stderr.isatty() and not args.no_progress
     results: list[RunResult] = []
     with ExitStack() as stack:
         # All are opened first: an unknown name must not come to light after minutes on the other.
         devices = [stack.enter_context(open_device(one)) for one in configs]
         for one, device in zip(configs, devices, strict=True):
-            progress = _progress(one.transport) if show else None
+            progress = progress_line(f"{one.transport}: step", wanted=not args.no_progress)
             results.append(run_experiment(one, trace, device, progress))
             if not results[-1].complete:
                 break
@@ -98,14 +96,6 @@ def _pair(text: str | None) -> list[str]:
     if len(names) != 2 or not all(names) or names[0] == names[1]:
         raise ValueError(f"--compare is {text!r}; allowed: two different transports, such as tlm,rtl")
     return names
-
-
-def _progress(transport: str) -> Callable[[int, int], None]:
-    def show(done: int, planned: int) -> None:
-        end = "\n" if done == planned else ""
-        print(f"\r{transport}: step {done}/{planned}", end=end, file=sys.stderr, flush=True)
-
-    return show
 
 
 def _text(result: RunResult, comparison: Comparison | None, form: str) -> str:

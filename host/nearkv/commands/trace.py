@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command
+from nearkv.command import Command, progress_line
 from nearkv.trace.capture import CaptureRequest, capture
 from nearkv.trace.format import read_trace, write_trace
 from nearkv.trace.summary import summarise
@@ -63,14 +62,7 @@ def _capture(args: argparse.Namespace) -> int:
         command=_portable_command(args),
         perplexity=args.perplexity,
     )
-    show = sys.stderr.isatty() and not args.no_progress
-
-    def progress(done: int, total: int) -> None:
-        if show:
-            end = "\n" if done == total else ""
-            print(f"\rcapture: layer {done}/{total}", end=end, file=sys.stderr, flush=True)
-
-    result = capture(request, progress)
+    result = capture(request, progress_line("capture: layer", wanted=not args.no_progress))
     write_trace(args.output, result.trace)
     print(f"{args.output}: {len(result.trace.streams)} streams of {args.context_tokens} tokens")
     if result.perplexity is not None:

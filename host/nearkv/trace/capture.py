@@ -46,7 +46,7 @@ class CaptureResult:
     perplexity: float | None
 
 
-def capture(request: CaptureRequest, progress: Progress) -> CaptureResult:
+def capture(request: CaptureRequest, progress: Progress | None = None) -> CaptureResult:
     """Run the model over the text and keep what was asked for.
 
     Raises ValueError, which quotes the value and says what is allowed, for a model, tokeniser or request
@@ -81,7 +81,8 @@ def capture(request: CaptureRequest, progress: Progress) -> CaptureResult:
         if attention.layer in request.layers:
             heads = request.kv_heads[request.layers.index(attention.layer)]
             streams.extend(_keep(attention, head, request.queries) for head in heads)
-        progress(attention.layer + 1, last_layer + 1)
+        if progress is not None:
+            progress(attention.layer + 1, last_layer + 1)
 
     hidden = llama.run_layers(config, model.weight, ids, last_layer, observe, finish=request.perplexity)
     result = None
