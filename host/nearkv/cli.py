@@ -6,31 +6,41 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from nearkv.command import load_commands
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line, like everything else here; `--help` shows the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 success, 1 failed check, 2 bad input, 130 interrupted)."""
-    parser = argparse.ArgumentParser(
-        prog="nearkv", description="Attention computed where the KV cache lives.", allow_abbrev=False
-    )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands = load_commands()
-    for name, command in commands.items():
-        sub = subparsers.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
-        command.configure(sub)
-    args = parser.parse_args(argv)
+    what = "nearkv"
     try:
+        parser = _Parser(
+            prog=what, description="Attention computed where the KV cache lives.", allow_abbrev=False
+        )
+        subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+        commands = load_commands()
+        for name, command in commands.items():
+            sub = subparsers.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
+            command.configure(sub)
+        args = parser.parse_args(argv)
+        what = f"nearkv {args.command}"
         return commands[args.command].run(args)
     except (ValueError, OSError) as error:
         # NEARKV_TRACEBACK=1 tells a bug in nearkv from bad input.
         if os.environ.get("NEARKV_TRACEBACK") == "1":
             raise
-        print(f"nearkv {args.command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{what}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"nearkv {args.command}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt:  # loading the commands takes a second, too
+        print(f"{what}: interrupted", file=sys.stderr)
         return 130
 
 
