@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nearkv import cli
 from nearkv.experiments.decode import StreamRun
 from nearkv.experiments.runner import ScorerDevice
 
@@ -185,6 +186,7 @@ def bad_files() -> None:
         (["run.yaml", "--compare", "tlm,tcp"], "transport is 'tcp'; allowed: rtl, tlm"),
         (["run.yaml", "--compare", "tlm"], "--compare is 'tlm'; allowed: two different transports"),
         (["run.yaml", "--compare", "tlm,tlm"], "--compare is 'tlm,tlm'; allowed: two different transports"),
+        (["run.yaml", "link=null"], "link is null; transport tlm needs one, such as smartssd"),
         (["run.yaml", "link=isa"], "link is 'isa'; allowed: smartssd"),
         (
             ["run.yaml", "transport=tlm", "--compare", "tlm,rtl"],
@@ -220,10 +222,28 @@ def test_an_existing_result_folder_is_refused_before_the_work(nearkv, monkeypatc
     assert list(Path("there").iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [["--formt", "json"], ["--format", "xml"], ["--seed", "x"]])
-def test_wrong_options_are_refused(words, nearkv):
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--formt", "json"], "nearkv: error: unrecognized arguments: --formt"),
+        (["--format", "xml"], "nearkv run: error: argument --format: invalid choice: 'xml' (choose from "),
+        (["--seed", "x"], "nearkv run: error: argument --seed: invalid int value: 'x'"),
+        (["--compare", "tlm,rtl", "--transport", "tlm"], "argument --transport: not allowed with argument"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(words, message, nearkv):
     outcome = nearkv("run", "run.yaml", *words)
-    assert (outcome.code, outcome.out) == (2, "")
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert message in outcome.err
+
+
+def test_an_interrupt_while_the_commands_load_is_one_line(monkeypatch, capsys):
+    def load_commands():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "load_commands", load_commands)
+    assert cli.main(["run", "run.yaml"]) == 130
+    assert capsys.readouterr().err == "nearkv: interrupted\n"
 
 
 def test_more_heads_than_the_query_group_take_several_jobs(nearkv):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -166,6 +167,12 @@ def test_foreign_safetensors(tmp_path: Path) -> None:
 def test_missing_file_is_the_systems_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_trace(tmp_path / "none")
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="pipe: a pipe or device; allowed: a regular file"):
+        read_trace(tmp_path / "pipe")
 
 
 def test_existing_file_is_kept(tmp_path: Path, trace: AttentionTrace) -> None:

@@ -167,22 +167,23 @@ class ScorerDriver:
         """Wait for the job's end. STATUS decides: an interrupt may be lost, or left from an earlier job."""
         deadline_ps = self.transport.now_ps + self._timeout_ps
         while True:
+            expired = False
             try:
                 self.transport.wait_interrupt(max(1, deadline_ps - self.transport.now_ps))
             except DeviceTimeout:
-                state = self._state()
-                if state is reg.JobState.RUNNING:
-                    cycles = self.access.read(reg.CYCLES)
-                    raise DeviceTimeout(
-                        f"{what} did not finish within {self._timeout_ps} ps: state {state.name} after"
-                        f" {cycles} cycles",
-                        state,
-                        cycles,
-                    ) from None
-                return state
+                expired = True
             state = self._state()
             if state is not reg.JobState.RUNNING:
                 return state
+            # Interrupts that mean nothing must not keep the deadline away.
+            if expired or self.transport.now_ps >= deadline_ps:
+                cycles = self.access.read(reg.CYCLES)
+                raise DeviceTimeout(
+                    f"{what} did not finish within {self._timeout_ps} ps: state {state.name} after"
+                    f" {cycles} cycles",
+                    state,
+                    cycles,
+                )
 
     def _state(self) -> reg.JobState:
         status = self.access.read(reg.STATUS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from types import TracebackType
@@ -133,6 +134,11 @@ class Transport(ABC):
         self.close()
 
 
+def transport_options(name: str) -> list[str]:
+    """Names of the options that an installed transport takes; ValueError for an unknown transport."""
+    return [option for option in inspect.signature(_factory(name)).parameters if option != "design"]
+
+
 def open_transport(name: str, design: DesignConfig, **options: Any) -> Transport:
     """Open an installed transport by name.
 
@@ -145,15 +151,19 @@ def open_transport(name: str, design: DesignConfig, **options: Any) -> Transport
         ValueError: an unknown name or option (the message lists the known ones), or a bad value.
 
     """
-    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-    if name not in found:
-        raise ValueError(f"transport is {name!r}; allowed: {', '.join(sorted(found))}")
-    factory = found[name].load()
-    known = [parameter for parameter in inspect.signature(factory).parameters if parameter != "design"]
+    known = transport_options(name)
     for option in options:
         if option not in known:
             raise ValueError(f"option {option!r} of transport {name}; allowed: {', '.join(known) or 'none'}")
-    transport = factory(design, **options)
+    transport = _factory(name)(design, **options)
     if not isinstance(transport, Transport):
         raise TypeError(f"entry point {name} of {ENTRY_POINT_GROUP} made a {type(transport).__name__}")
     return transport
+
+
+def _factory(name: str) -> Callable[..., object]:
+    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in found:
+        raise ValueError(f"transport is {name!r}; allowed: {', '.join(sorted(found))}")
+    factory: Callable[..., object] = found[name].load()
+    return factory

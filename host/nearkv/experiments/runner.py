@@ -8,7 +8,7 @@ from typing import Any
 
 from nearkv.device.cold_store import ColdStore, ColdStream
 from nearkv.device.driver import ScorerDriver
-from nearkv.device.transport import Transport, TransportCounters, open_transport
+from nearkv.device.transport import Transport, TransportCounters, open_transport, transport_options
 from nearkv.experiments.config import ExperimentConfig
 from nearkv.experiments.decode import Device, Meter, StreamRun
 from nearkv.experiments.records import Prefill, RunResult, StepRecord
@@ -45,9 +45,12 @@ def open_device(config: ExperimentConfig) -> Iterator[Device]:
     """Open the device that a configuration names.
 
     Raises:
-        ValueError: an unknown transport or link. DeviceError where it does not answer as its design says.
+        ValueError: an unknown transport or link, no link for a transport that has one. DeviceError where
+            it does not answer as its design says.
 
     """
+    if config.link is None and "link" in transport_options(config.transport):
+        raise ValueError(f"link is null; transport {config.transport} needs one, such as smartssd")
     options: dict[str, Any] = {} if config.link is None else {"link": config.link}
     with open_transport(config.transport, config.design_config, **options) as transport:
         yield ScorerDevice(transport)

@@ -101,6 +101,8 @@ def read_trace(path: str | PathLike[str]) -> AttentionTrace:
     Raises TraceError, which names the file and the reason, or OSError where the file cannot be opened.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise TraceError(f"{path}: a pipe or device; allowed: a regular file")  # opening a pipe may never end
     with path.open("rb"):  # the operating system's own message for a missing or unreadable file
         pass
     try:

@@ -139,6 +139,15 @@ def test_a_job_that_hangs_is_a_timeout_with_its_state(bad_engine, faulty, driver
     assert driver.job_retries == 1  # the job that followed found a clean kernel
 
 
+def test_endless_interrupts_do_not_keep_the_deadline_away(bad_engine, faulty, driver, work):
+    bad_engine.hangs = 1
+    faulty.stale_interrupts = 10**9
+    start_ps = faulty.now_ps
+    work()
+    assert driver.job_retries == 1
+    assert TIMEOUT_PS <= faulty.now_ps - start_ps < 2 * TIMEOUT_PS
+
+
 def test_a_job_beyond_the_deadline_is_a_timeout_too(bad_engine, work):
     bad_engine.extra_cycles = 200_000
     with pytest.raises(DeviceTimeout, match="state RUNNING"):
