@@ -1,7 +1,7 @@
 """The checkers find every broken rule: each source here breaks one, and is refuted for that one."""
 
 import pytest
-from amaranth.hdl import Assert, Assume, Module, Mux, Signal
+from amaranth.hdl import Assert, Assume, Module, Mux, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -191,11 +191,32 @@ def test_a_counterexample_replays_to_the_broken_rule_and_writes_a_waveform(tmp_p
     bench = build()
     proof = prove(bench.module, bench.free)
     assert len(proof.counterexample) == proof.cycles
-    assert set(proof.counterexample[0]) == {"i_valid", "i_payload", "o_ready"}
+    assert set(proof.counterexample[0]) == {"i_valid", "i_payload", "o_ready", "rst"}
     assert any(cycle["i_payload"] == 5 and cycle["i_valid"] for cycle in proof.counterexample)
     waveform = tmp_path / "trace.vcd"
     assert "tokens: one left that never entered" in build().replay(proof, str(waveform))
     assert "i_payload" in waveform.read_text()
+
+
+def test_a_breach_that_needs_a_reset_is_replayed():
+    class ForgetsOnlyAfterReset(_Stage):
+        """Drops its token if it has ever been reset."""
+
+        def elaborate(self, _platform):
+            m = Module()
+            powered_up = Signal(init=1, reset_less=True)
+            m.d.sync += powered_up.eq(powered_up & ~ResetSignal())
+            m.d.comb += self.i.ready.eq(~self.o.valid)
+            with m.If(self.i.valid & self.i.ready):
+                m.d.sync += [self.o.valid.eq(1), self.o.payload.eq(self.i.payload)]
+            with m.Elif(self.o.ready | ~powered_up):
+                m.d.sync += self.o.valid.eq(0)
+            return m
+
+    proof = prove_stream_contract(ForgetsOnlyAfterReset)
+    assert proof.status is Status.REFUTED
+    assert "valid held" in proof.message
+    assert any(cycle["rst"] for cycle in proof.counterexample)
 
 
 def test_assumptions_on_inputs_are_honoured():
@@ -221,7 +242,8 @@ def test_constant_properties_and_designs_without_registers_are_decided():
     free = Signal(4, name="free")
     for bound in (None, 5):
         assert prove(module(free == free), {"free": free}, bound=bound).status is Status.PROVED
-        assert prove(module(free != 7), {"free": free}, bound=bound).counterexample == ({"free": 7},)
+        (cycle,) = prove(module(free != 7), {"free": free}, bound=bound).counterexample
+        assert cycle["free"] == 7
         assert prove(module(free != free), {"free": free}, bound=bound).status is Status.REFUTED
 
 

@@ -83,7 +83,7 @@ class Exp2Polynomial(wiring.Component):
             ]
             with m.If(self.enable):
                 m.d.sync += [
-                    product.eq(accumulator * fraction),
+                    product.eq(fraction * accumulator),
                     # rhu(product, dropped): the bit below the cut is its rounding carry.
                     total.eq(constant + product[dropped:] + product[dropped - 1]),
                     delayed[0].eq(fraction),

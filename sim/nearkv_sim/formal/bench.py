@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import ClockDomain, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
 from nearkv_hdl.stream.contract import StreamContract
-from nearkv_sim.formal.engine import Proof
+from nearkv_sim.formal.engine import RESET, Proof
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,22 @@ class Bench:
         A component can be elaborated only once in a module tree, so use a bench built like the refuted one.
         """
         message = ""
+        top = Module()
+        top.domains.sync = sync = ClockDomain("sync")
+        top.submodules.bench = self.module
+        inputs = {**self.free, RESET: sync.rst}
 
         async def drive(ctx: Any) -> None:
             nonlocal message
             try:
                 for cycle in proof.counterexample:
                     for name, value in cycle.items():
-                        if name in self.free:
-                            ctx.set(self.free[name], value)
+                        ctx.set(inputs[name], value)
                     await ctx.tick()
             except AssertionError as error:
                 message = str(error)
 
-        simulator = Simulator(self.module)
+        simulator = Simulator(top)
         simulator.add_clock(1e-6)
         simulator.add_testbench(drive)
         try:

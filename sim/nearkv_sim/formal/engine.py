@@ -18,6 +18,8 @@ from amaranth.back import rtlil
 # Yosys runs in a process of its own: its errors end the process, and its log goes to stdout.
 _YOSYS = "import sys; from pyosys import libyosys as ys; ys.run_pass('script ' + sys.argv[1])"
 
+RESET = "rst"  # Amaranth's name for the reset of the domain `sync`
+
 # Word-level preparation. Assertions become $assert/$assume cells, memories keep their cells.
 _PREPARE = """\
 read_rtlil {rtlil}
@@ -74,8 +76,8 @@ class Proof:
         status: what is known.
         message: one line for a person.
         cycles: BOUNDED: cycles searched; REFUTED: cycles of the counterexample.
-        counterexample: values of the bench's free inputs, one mapping per cycle (REFUTED only). Inputs
-            that stand for cut-away logic are left out.
+        counterexample: values of the bench's free inputs and of the reset `rst`, one mapping per cycle
+            (REFUTED only). Inputs that stand for cut-away logic are left out.
 
     """
 
@@ -114,7 +116,7 @@ def cut_commands(cut: Sequence[str]) -> str:
     return "\n".join(f"cutpoint t:{cell}" for cell in cut)
 
 
-def _read_inputs(folder: Path, ports: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
+def _read_inputs(folder: Path, ports: Sequence[str]) -> tuple[Mapping[str, int], ...]:
     """Decode ABC's counterexample: a line of latches, then one line of inputs per cycle."""
     where: dict[int, tuple[str, int]] = {}
     for line in (folder / "design.aim").read_text().splitlines():
@@ -166,8 +168,7 @@ def prove(
         if "combinational" in log:  # bmc3 wants registers; without any, a proof is as easy as a search
             log = _abc(folder, f"pdr -T {timeout_seconds}")
         if asserted := re.search(r"was asserted in frame (\d+)", log):
-            widths = {port: len(signal) for port, signal in inputs.items()}
-            trace = _read_inputs(folder, widths)
+            trace = _read_inputs(folder, (*inputs, RESET))
             cycles = int(asserted[1]) + 1
             return Proof(Status.REFUTED, f"breached in cycle {cycles}", cycles, trace)
     if "Property proved" in log or "All outputs solved" in log:  # the latter: constant after optimisation
