@@ -14,7 +14,6 @@ from nearkv_hdl.pim.final_division import output_layout
 from nearkv_hdl.pim.partial import partial_layout
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.pim_designs import get_pim_design
-from nearkv_hdl.verilog import to_rtlil
 from nearkv_sim.cosim import CompiledComponent, Stalls, pack_words, unpack_words
 from nearkv_sim.golden.attention import attend_exact, logits, shard_maximum, weighted_sums
 from nearkv_sim.golden.partial_beats import maximum_fields, partial_fields
@@ -125,9 +124,3 @@ def test_designs_instantiate_their_group(name, units):
     assert f"i_rows_{units}" not in members
     others = [member for member in members if member.startswith("i_level")]
     assert len(others) == sum(fan_in - 1 for fan_in in design.fan_ins[design.rtl_levels :])
-
-
-def test_hbm_bank_group_exports():
-    text = to_rtlil(PimDevice(get_pim_design("hbm_pim")), name="hbm_pim")
-    assert "i_rows_3_payload" in text
-    assert "o_output_payload" in text

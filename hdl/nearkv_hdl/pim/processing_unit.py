@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.arith.fp16 import NUMBER, number_of_fp16, number_of_int8
-from nearkv_hdl.pim.accumulators import MAX_RISE, RISE, Accumulators, rescaled
-from nearkv_hdl.pim.aligned_product import SHIFT, SHIFT_OFFSET, AlignedProduct
+from nearkv_hdl.pim.accumulators import MAX_RISE, RISE, Accumulators
 from nearkv_hdl.pim.commands import command_layout, row_layout
 from nearkv_hdl.pim.partial import partial_layout
+from nearkv_hdl.pim.product_path import ProductPath
 from nearkv_hdl.pim.result_reader import ResultReader
 from nearkv_hdl.pim.score_memory import ScoreMemory
 from nearkv_hdl.pim.score_path import ScorePath
+from nearkv_hdl.pim.total_sum import TotalSum
 from nearkv_hdl.pim.weight_path import WeightPath
 from nearkv_hdl.spec.attention import (
     EMPTY_MAXIMUM,
-    FP16_BIAS,
-    FP16_BITS,
     LOGIT,
     LOGIT_SCALE_FRACTION_BITS,
     MAXIMUM,
-    PRODUCT,
-    SUM,
-    SUM_FRACTION_BITS,
     VALUE_EXPONENT,
-    WEIGHT,
     Merge,
     Operation,
     RowFormat,
 )
-from nearkv_hdl.spec.formats import CODE
 from nearkv_hdl.spec.pim_designs import MIN_BEATS, SLOTS, PimDesign
-
-# Shift of q·k: product in units of 2^-16, both exponents biased by 25.
-_SCORE_SHIFT = SHIFT_OFFSET - PRODUCT.fraction_bits + 2 * FP16_BIAS
-# Shift of m·sig: M − n + 15 + E_V − 26 − ex, the exponent biased by 25.
-_VALUE_SHIFT = SHIFT_OFFSET + WEIGHT.fraction_bits - SUM_FRACTION_BITS + FP16_BIAS
-_BASE_BITS = 7  # M − n (63 at most) + 40 + E_V
-_TOO_LARGE = 15  # a value with exponent field E_V + 15 reaches 2^E_V
 
 
 class ProcessingUnit(wiring.Component):
@@ -82,11 +68,12 @@ class ProcessingUnit(wiring.Component):
 
     def __init__(self, design: PimDesign) -> None:
         self.design = design
-        self._lanes = [AlignedProduct() for _ in range(design.lanes)]
+        self._products = ProductPath(design)
         self._scoring = ScorePath(design.lanes)
         self._scores = ScoreMemory(design)
         self._weights = WeightPath(design.block_tokens, design.degree)
         self._sums = Accumulators(design.lanes, design.beats)
+        self._total = TotalSum()
         self._reader = ResultReader(design)
         super().__init__(
             {
@@ -104,8 +91,8 @@ class ProcessingUnit(wiring.Component):
 
     @property
     def product_latency(self) -> int:
-        """Cycles from a lane beat to its aligned products: decoding, product."""
-        return 1 + self._lanes[0].latency
+        """Cycles from a lane beat to its aligned products."""
+        return self._products.latency
 
     @property
     def latency(self) -> int:
@@ -140,10 +127,12 @@ class ProcessingUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         design = self.design
+        m.submodules.products = products = self._products
         m.submodules.scoring = scoring = self._scoring
         m.submodules.scores = scores = self._scores
         m.submodules.weights = weights = self._weights
         m.submodules.sums = sums = self._sums
+        m.submodules.total = total = self._total
         m.submodules.reader = reader = self._reader
         assert self._sums.latency + 1 <= MIN_BEATS <= design.beats
         assert self._weights.interval <= MIN_BEATS
@@ -216,7 +205,7 @@ class ProcessingUnit(wiring.Component):
                             m.d.sync += Array(read_from)[command.slot].eq(0)
                     with m.Case(Operation.ACCUMULATE):
                         m.d.comb += [
-                            started.eq(slot_settled & ~reader.busy),
+                            started.eq(slot_settled & (~reader.busy | reader.active.maximum_only)),
                             weights.start.eq(started),
                         ]
                         with m.If(started):
@@ -263,27 +252,10 @@ class ProcessingUnit(wiring.Component):
         with m.If(issue & self.i_rows.ready & (self.i_rows.payload.last != final)):
             m.d.sync += self.o_framing_error.eq(1)
 
-        # Rank 1: numbers, and everything that travels with them.
-        m.submodules.query = query = memory.Memory(
-            shape=design.lanes * NUMBER.size, depth=design.beats, init=[]
-        )
-        query_write, query_read = query.write_port(), query.read_port()
-        m.d.comb += query_read.addr.eq(beat)
-        weight = weights.weight
-        tag_layout = data.StructLayout(
-            {
-                "key": 1,
-                "value": 1,
-                "first": 1,
-                "final": 1,
-                "slot": 1,
-                "beat": range(design.beats),
-                "fresh": 1,
-                "rise": RISE.width,
-            }
-        )
-        tag = Signal(tag_layout)
+        # Products, and what travels with them.
+        tag = self._products.tag
         m.d.comb += [
+            tag.query.eq(issue & is_query),
             tag.key.eq(issue & (command.operation == Operation.SCORE)),
             tag.value.eq(issue & is_value),
             tag.first.eq(beat == 0),
@@ -292,60 +264,20 @@ class ProcessingUnit(wiring.Component):
             tag.beat.eq(beat),
             tag.fresh.eq(empty),
             tag.rise.eq(Mux(first_row, rise, 0)),
+            products.data.eq(self.i_rows.payload.data),
+            products.exponent.eq(self.i_rows.payload.exponent),
+            products.int8.eq(int8),
+            products.upper.eq(upper),
+            products.weight.eq(weights.weight),
+            products.value_exponent.eq(value_exponent),
         ]
-        tags = [tag]
-        for rank in range(self.product_latency):
-            delayed = Signal(tag_layout, name=f"tag{rank}")
-            m.d.sync += delayed.eq(tags[-1])
-            tags.append(delayed)
-        at_numbers, at_read, at_products = tags[1], tags[-2], tags[-1]
-
-        base = Signal(_BASE_BITS, reset_less=True)
-        held_weight = Signal.like(weight, reset_less=True)
-        write_query, checked = Signal(), Signal()
-        m.d.sync += [
-            base.eq(weight.below + value_exponent + _VALUE_SHIFT),
-            held_weight.eq(weight),
-            write_query.eq(issue & is_query),
-            checked.eq(issue),
-        ]
-        invalid = []
+        at_numbers, at_read, at_products = products.at_numbers, products.at_read, products.at_products
         for lane in range(design.lanes):
-            code = self.i_rows.payload.data.word_select(upper, CODE.width * design.lanes)
-            number = Signal(NUMBER, name=f"number{lane}", reset_less=True)
-            m.d.sync += Value.cast(number).eq(
-                Mux(
-                    int8,
-                    number_of_int8(code.word_select(lane, CODE.width), self.i_rows.payload.exponent),
-                    number_of_fp16(self.i_rows.payload.data.word_select(lane, FP16_BITS)),
-                )
-            )
-            query_number = data.View(NUMBER, query_read.data.word_select(lane, NUMBER.size))
-            too_large = number.exponent >= value_exponent + _TOO_LARGE
-            invalid.append(number.invalid | (at_numbers.value & too_large))
-            score_shift, value_shift = (
-                Signal(SHIFT.width, name=f"score_shift{lane}"),
-                Signal(_BASE_BITS, name=f"value_shift{lane}"),
-            )
-            product = self._lanes[lane]
-            m.submodules[f"lane{lane}"] = product
             m.d.comb += [
-                query_write.data.word_select(lane, NUMBER.size).eq(number),
-                score_shift.eq(_SCORE_SHIFT - query_number.exponent - number.exponent),
-                value_shift.eq(base - number.exponent),
-                product.b.eq(number.significand),
-                scoring.products[lane].eq(product.o),
-                sums.terms[lane].eq(product.o),
+                scoring.products[lane].eq(products.products[lane]),
+                sums.terms[lane].eq(products.products[lane]),
             ]
-            with m.If(at_numbers.value):
-                m.d.comb += [
-                    product.a.eq(held_weight.mantissa),
-                    product.shift.eq(Mux(value_shift > SHIFT.max, SHIFT.max, value_shift)),
-                ]
-            with m.Else():
-                m.d.comb += [product.a.eq(query_number.significand), product.shift.eq(score_shift)]
-        m.d.comb += [query_write.addr.eq(at_numbers.beat), query_write.en.eq(write_query)]
-        with m.If(checked & Cat(*invalid).any()):
+        with m.If(products.invalid):
             m.d.sync += self.o_invalid.eq(1)
 
         # Keys: logits into their slot.
@@ -382,17 +314,12 @@ class ProcessingUnit(wiring.Component):
             sums.fresh.eq(at_products.fresh),
             sums.rise.eq(at_products.rise),
         ]
-        total = Signal(shape_of(SUM), reset_less=True)
-        total_term, total_old = Signal(shape_of(SUM), reset_less=True), Signal(shape_of(SUM), reset_less=True)
-        total_adds = Signal()
-        weighed = Cat(Const(0, SUM_FRACTION_BITS - WEIGHT.fraction_bits), held_weight.mantissa, Const(0, 1))
-        m.d.sync += [
-            total_adds.eq(at_numbers.value & at_numbers.first),
-            total_term.eq(rescaled(weighed, held_weight.below)),
-            total_old.eq(Mux(at_numbers.fresh, 0, rescaled(total, at_numbers.rise))),
+        m.d.comb += [
+            total.weight.eq(products.held_weight),
+            total.add.eq(at_numbers.value & at_numbers.first),
+            total.fresh.eq(at_numbers.fresh),
+            total.rise.eq(at_numbers.rise),
         ]
-        with m.If(total_adds):
-            m.d.sync += total.eq(total_old + total_term)
 
         # Results.
         values_under_way = Signal(self.value_latency)
@@ -406,10 +333,10 @@ class ProcessingUnit(wiring.Component):
                 Mux(asked.maximum_only, scores.maximum[asked.slot], sum_maximum) << LOGIT.fraction_bits
             ),
             reader.word.value_exponent.eq(Mux(asked.maximum_only, 0, value_exponent)),
-            reader.total.eq(total),
+            reader.total.eq(total.total),
             reader.empty.eq(empty),
             *(wanted.eq(row) for wanted, row in zip(reader.sums, sums.sums, strict=True)),
         ]
-        with m.If(sequence_error | scores.overrun | (weights.take & weight.above_maximum)):
+        with m.If(sequence_error | scores.overrun | (weights.take & weights.weight.above_maximum)):
             m.d.sync += self.o_sequence_error.eq(1)
         return m
