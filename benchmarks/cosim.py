@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
-from benchmarks.registry import Table
+from benchmarks.measure import Row
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.cosim import CompiledComponent, Stalls
@@ -19,14 +18,15 @@ _COMPILED_BLOCKS = 512
 _COCOTB_BLOCKS = {"verilator": 16, "icarus": 4}
 _REPEATS = 3
 _SEED = 1
+_REFERENCE = "CXXRTL"
 
 
-def measure() -> Table:
-    """Every engine scores checked jobs; cocotb's drives each port from Python in each cycle."""
+def run() -> list[Row]:
+    """One row per engine, each checked against golden scores; cocotb drives every port from Python."""
     design = get_design(_DESIGN)
-    rows = _compiled_rows()
+    speeds = _compiled_speeds()
     for simulator in available_simulators():
-        result = run_bench(
+        report = run_bench(
             Scorer(design),
             "nearkv_sim.benches.scorer_bench",
             name=f"scorer-{design.name}",
@@ -34,29 +34,23 @@ def measure() -> Table:
             seed=_SEED,
             parameters={"design": design.name, "blocks": _COCOTB_BLOCKS[simulator]},
             tests=["full_rate"],
-        )
-        rows.append(_row(f"cocotb + {simulator}", result.report["cycles"], result.report["cpu_seconds"]))
-    reference = rows[0]["cycles / CPU-s"]
-    for row in rows:
-        row["CXXRTL is faster by"] = reference / row["cycles / CPU-s"]
-    return Table(
-        f"Scorer {design.name} ({design.bus_bytes}-byte bus, {design.lanes} lanes, {design.query_group}"
-        " query head), full rate unless stated; scores checked",
-        rows,
-    )
+        ).report
+        speeds[f"cocotb on {simulator}"] = report["cycles"] / report["cpu_seconds"]
+    shape = f"{design.bus_bytes}-byte bus, {design.lanes} lanes, {design.query_group} head"
+    return [
+        Row(f"{engine}: {shape}", speed, "cycles/CPU-s", speed / speeds[_REFERENCE], _REFERENCE)
+        for engine, speed in speeds.items()
+    ]
 
 
-def _row(engine: str, cycles: int, cpu_seconds: float) -> dict[str, Any]:
-    return {"engine": engine, "cycles": cycles, "CPU-s": cpu_seconds, "cycles / CPU-s": cycles / cpu_seconds}
-
-
-def _compiled_rows() -> list[dict[str, Any]]:
+def _compiled_speeds() -> dict[str, float]:
+    """Simulated cycles per CPU-second, best of some runs."""
     design = get_design(_DESIGN)
     compiled = CompiledComponent(Scorer(design), name=design.name)
     job = random_job(design, _COMPILED_BLOCKS, np.random.default_rng(_SEED))
     inputs, expected = job.input_words(design), job.expected_scores(design)
-    rows = []
-    for engine, stalls in (("CXXRTL", None), ("CXXRTL, random stalls", Stalls(_SEED))):
+    speeds = {}
+    for engine, stalls in ((_REFERENCE, None), (f"{_REFERENCE}, random stalls", Stalls(_SEED))):
         seconds = []
         for _ in range(_REPEATS):
             started = time.process_time()
@@ -64,5 +58,5 @@ def _compiled_rows() -> list[dict[str, Any]]:
             seconds.append(time.process_time() - started)
             if not np.array_equal(read_scores(design, result.outputs["o_scores"])[1], expected):
                 raise RuntimeError(f"scores of {engine} differ from the golden model's")
-        rows.append(_row(engine, result.cycles, min(seconds)))
-    return rows
+        speeds[engine] = result.cycles / min(seconds)
+    return speeds

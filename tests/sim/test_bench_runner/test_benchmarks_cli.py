@@ -18,16 +18,17 @@ def run(*arguments):
     )
 
 
-def test_unknown_bench():
+def test_unknown_name():
     done = run("cosmic")
     assert done.returncode == 2
-    assert "bench is 'cosmic'; allowed: cosim, golden" in done.stderr
+    assert "benchmark is 'cosmic'; allowed: cosim, golden" in done.stderr
     assert not done.stdout
 
 
-def test_table_and_json():
-    table = run("golden")
-    assert table.returncode == 0, table.stderr
-    assert len(table.stdout.strip().splitlines()) == 2 + 1 + 3
-    rows = json.loads(run("golden", "--format", "json").stdout)["golden"]["rows"]
-    assert [row["head_dim"] for row in rows] == [64, 128, 256]
+def test_cosim_names_every_engine():
+    done = run("cosim", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["cosim"]
+    assert [row["case"].split(":")[0] for row in rows[:2]] == ["CXXRTL", "CXXRTL, random stalls"]
+    assert rows[0]["ratio"] == 1
+    assert any(row["case"].startswith("cocotb on verilator") for row in rows)

@@ -1,0 +1,35 @@
+"""Exact-merge attention in integers against plain float32 attention of the same shape."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from benchmarks.measure import median_cpu_seconds
+from benchmarks.registry import Table
+from nearkv_sim.golden.attention import attend_exact
+
+_HEADS, _TOKENS, _HEAD_DIM = 8, 32768, 128
+
+
+def measure() -> Table:
+    """Eight query heads over one KV head's rows."""
+    rng = np.random.default_rng(0)
+    query = rng.standard_normal((_HEADS, _HEAD_DIM)).astype(np.float16)
+    keys, values = rng.standard_normal((2, _TOKENS, _HEAD_DIM)).astype(np.float16)
+    query32, keys32, values32 = (array.astype(np.float32) for array in (query, keys, values))
+
+    def plain():
+        scores = query32 @ keys32.T / math.sqrt(_HEAD_DIM)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return weights @ values32 / weights.sum(axis=1, keepdims=True)
+
+    seconds = median_cpu_seconds(
+        {"float32 attention": plain, "golden attention": lambda: attend_exact(query, keys, values)}, repeats=5
+    )
+    rows = [
+        {"what": name, "CPU-ms": spent * 1e3, "time against float32": spent / seconds["float32 attention"]}
+        for name, spent in seconds.items()
+    ]
+    return Table(f"Attention, {_HEADS} heads × {_TOKENS} tokens × {_HEAD_DIM}, one BLAS thread", rows)
