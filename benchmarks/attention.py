@@ -6,15 +6,14 @@ import math
 
 import numpy as np
 
-from benchmarks.measure import median_cpu_seconds
-from benchmarks.registry import Table
+from benchmarks.measure import Row, median_seconds
 from nearkv_sim.golden.attention import attend_exact
 
 _HEADS, _TOKENS, _HEAD_DIM = 8, 32768, 128
 
 
-def measure() -> Table:
-    """Eight query heads over one KV head's rows."""
+def run() -> list[Row]:
+    """Eight query heads over one KV head's rows; both phases of the golden model, without the division."""
     rng = np.random.default_rng(0)
     query = rng.standard_normal((_HEADS, _HEAD_DIM)).astype(np.float16)
     keys, values = rng.standard_normal((2, _TOKENS, _HEAD_DIM)).astype(np.float16)
@@ -25,11 +24,18 @@ def measure() -> Table:
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         return weights @ values32 / weights.sum(axis=1, keepdims=True)
 
-    seconds = median_cpu_seconds(
-        {"float32 attention": plain, "golden attention": lambda: attend_exact(query, keys, values)}, repeats=5
-    )
-    rows = [
-        {"what": name, "CPU-ms": spent * 1e3, "time against float32": spent / seconds["float32 attention"]}
+    def golden():
+        return attend_exact(query, keys, values)
+
+    seconds = median_seconds({"float32 attention": plain, "golden attention": golden}, repeats=5)
+    shape = f"{_HEADS} heads, {_TOKENS} tokens, head_dim {_HEAD_DIM}"
+    return [
+        Row(
+            f"{name}: {shape}",
+            spent * 1e3,
+            "CPU-ms",
+            seconds["float32 attention"] / spent,
+            "float32 attention",
+        )
         for name, spent in seconds.items()
     ]
-    return Table(f"Attention, {_HEADS} heads × {_TOKENS} tokens × {_HEAD_DIM}, one BLAS thread", rows)
