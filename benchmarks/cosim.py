@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Row
+from benchmarks.registry import Table
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.cosim import CompiledComponent, Stalls
@@ -18,15 +19,14 @@ _COMPILED_BLOCKS = 512
 _COCOTB_BLOCKS = {"verilator": 16, "icarus": 4}
 _REPEATS = 3
 _SEED = 1
-_REFERENCE = "CXXRTL"
 
 
-def run() -> list[Row]:
-    """One row per engine, each checked against golden scores; cocotb drives every port from Python."""
+def measure() -> Table:
+    """Every engine scores checked jobs; cocotb's drives each port from Python in each cycle."""
     design = get_design(_DESIGN)
-    speeds = _compiled_speeds()
+    rows = _compiled_rows()
     for simulator in available_simulators():
-        report = run_bench(
+        result = run_bench(
             Scorer(design),
             "nearkv_sim.benches.scorer_bench",
             name=f"scorer-{design.name}",
@@ -34,23 +34,29 @@ def run() -> list[Row]:
             seed=_SEED,
             parameters={"design": design.name, "blocks": _COCOTB_BLOCKS[simulator]},
             tests=["full_rate"],
-        ).report
-        speeds[f"cocotb on {simulator}"] = report["cycles"] / report["cpu_seconds"]
-    shape = f"{design.bus_bytes}-byte bus, {design.lanes} lanes, {design.query_group} head"
-    return [
-        Row(f"{engine}: {shape}", speed, "cycles/CPU-s", speed / speeds[_REFERENCE], _REFERENCE)
-        for engine, speed in speeds.items()
-    ]
+        )
+        rows.append(_row(f"cocotb + {simulator}", result.report["cycles"], result.report["cpu_seconds"]))
+    reference = rows[0]["cycles / CPU-s"]
+    for row in rows:
+        row["CXXRTL is faster by"] = reference / row["cycles / CPU-s"]
+    return Table(
+        f"Scorer {design.name} ({design.bus_bytes}-byte bus, {design.lanes} lanes, {design.query_group}"
+        " query head), full rate unless stated; scores checked",
+        rows,
+    )
 
 
-def _compiled_speeds() -> dict[str, float]:
-    """Simulated cycles per CPU-second, best of some runs."""
+def _row(engine: str, cycles: int, cpu_seconds: float) -> dict[str, Any]:
+    return {"engine": engine, "cycles": cycles, "CPU-s": cpu_seconds, "cycles / CPU-s": cycles / cpu_seconds}
+
+
+def _compiled_rows() -> list[dict[str, Any]]:
     design = get_design(_DESIGN)
     compiled = CompiledComponent(Scorer(design), name=design.name)
     job = random_job(design, _COMPILED_BLOCKS, np.random.default_rng(_SEED))
     inputs, expected = job.input_words(design), job.expected_scores(design)
-    speeds = {}
-    for engine, stalls in ((_REFERENCE, None), (f"{_REFERENCE}, random stalls", Stalls(_SEED))):
+    rows = []
+    for engine, stalls in (("CXXRTL", None), ("CXXRTL, random stalls", Stalls(_SEED))):
         seconds = []
         for _ in range(_REPEATS):
             started = time.process_time()
@@ -58,5 +64,5 @@ def _compiled_speeds() -> dict[str, float]:
             seconds.append(time.process_time() - started)
             if not np.array_equal(read_scores(design, result.outputs["o_scores"])[1], expected):
                 raise RuntimeError(f"scores of {engine} differ from the golden model's")
-        speeds[engine] = result.cycles / min(seconds)
-    return speeds
+        rows.append(_row(engine, result.cycles, min(seconds)))
+    return rows
