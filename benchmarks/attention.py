@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
-from benchmarks.measure import Row, median_seconds
+from benchmarks.measure import median_cpu_seconds
+from benchmarks.registry import Table
 from nearkv_sim.golden.attention import attend_exact
 
 _HEADS, _TOKENS, _HEAD_DIM = 8, 32768, 128
 
 
-def run() -> list[Row]:
+def measure() -> Table:
     """Eight query heads over one KV head's rows; both phases of the golden model, without the division."""
     rng = np.random.default_rng(0)
     query = rng.standard_normal((_HEADS, _HEAD_DIM)).astype(np.float16)
@@ -27,15 +28,13 @@ def run() -> list[Row]:
     def golden():
         return attend_exact(query, keys, values)
 
-    seconds = median_seconds({"float32 attention": plain, "golden attention": golden}, repeats=5)
-    shape = f"{_HEADS} heads, {_TOKENS} tokens, head_dim {_HEAD_DIM}"
-    return [
-        Row(
-            f"{name}: {shape}",
-            spent * 1e3,
-            "CPU-ms",
-            seconds["float32 attention"] / spent,
-            "float32 attention",
-        )
+    seconds = median_cpu_seconds({"float32 attention": plain, "golden attention": golden}, repeats=5)
+    rows = [
+        {
+            "what": name,
+            "CPU-ms": spent * 1e3,
+            "speed against float32": seconds["float32 attention"] / spent,
+        }
         for name, spent in seconds.items()
     ]
+    return Table(f"Exact attention, {_HEADS} heads, {_TOKENS:,} tokens, head_dim {_HEAD_DIM}", rows)
