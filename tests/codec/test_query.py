@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nearkv.codec.key_block import KeyBlocks, dequantise_keys, quantise_keys
 from nearkv.codec.query import LOG2_E, FoldedQuery, PreparedQuery, fold_query, prepare_query, rhu
 from nearkv_hdl.spec.formats import folded_query
+from nearkv_hdl.spec.formats import rhu as exact_rhu
 from nearkv_hdl.spec.layout import KeyFormat
 
 INT8, INT4 = KeyFormat.INT8, KeyFormat.INT4
@@ -161,3 +162,32 @@ def test_arguments_that_do_not_match_are_refused():
         fold_query(prepare_query(normal(0, 1, 128)), blocks.headers, INT8, CODE8)
     with pytest.raises(ValueError, match="names 3 blocks; allowed: one format, or 2"):
         fold_query(prepare_query(normal(0, 1)), blocks.headers, (INT8,) * 3, CODE8)
+
+
+def test_the_bias_is_the_stated_integer_formula():
+    """Every rounding is part of the format, since hardware may fold: in Python's integers, term by term."""
+    keys, query = normal(11, 256), normal(12, 2)
+    blocks, prepared = quantise_keys(keys), prepare_query(query)
+    folded = fold_query(prepared, blocks.headers, (INT8, INT4), CODE8, np.array([9, 9]))
+
+    def fixed(value: np.float16) -> int:
+        return int(Fraction(float(value)) * 2**24)
+
+    halves = {"products": 0, "anchor": 0, "mean": 0}  # sums whose rounding up changes the bias
+    for block, head in np.ndindex(2, 2):
+        unit = 24 + int(prepared.fraction_bits[head]) - 9
+        guarded = anchored = mean_dot = 0
+        for channel, mean in enumerate(blocks.headers.mean_code[block].tolist()):
+            centre, scale = (
+                fixed(table[block, channel]) for table in (blocks.headers.centre, blocks.headers.scale)
+            )
+            product = int(prepared.mantissa[head, channel]) * (2 * centre + scale * (2 * mean + 1))
+            guarded += exact_rhu(product, unit + 1 - 8)
+            halves["products"] += exact_rhu(product, unit + 1 - 8) != product >> (unit + 1 - 8)
+            mean_dot += int(folded.codes[block, head, channel]) * (2 * mean - (0, 15)[block])
+        mean_dot <<= int(folded.shift[block, head])
+        anchored = exact_rhu(guarded, 8)
+        halves["anchor"] += anchored != guarded >> 8
+        halves["mean"] += exact_rhu(mean_dot, 1) != mean_dot >> 1
+        assert folded.bias[block, head] == anchored - exact_rhu(mean_dot, 1)
+    assert min(halves.values()) > 0  # no rounding could be a floor

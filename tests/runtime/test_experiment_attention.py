@@ -73,6 +73,13 @@ def test_heads_are_normalised_before_they_are_merged():
     assert int(raw.sum(axis=1).argmax()) == 1  # what raw merging would take
 
 
+def test_heads_are_merged_by_the_sum_of_their_weights():
+    """Token 1 is first of no head, but has the largest sum."""
+    weights = np.array([[0.5, 0.0], [0.3, 0.35], [0.0, 0.45], [0.2, 0.2]])
+    assert attention.select(weights, 1).tolist() == [1]
+    assert attention.select(weights, 2).tolist() == [0, 1]
+
+
 def test_equal_weights_go_to_the_lower_token():
     assert attention.select(np.full((6, 2), 0.5), 3).tolist() == [0, 1, 2]
 

@@ -233,6 +233,29 @@ def test_an_interrupt_leaves_the_finished_steps(trace_of, fake_device):
     assert partial.records == whole.records[:8]
 
 
+def test_recall_judges_the_format_wherever_tokens_are(run, trace_of):
+    """Hot tokens are selected by the host's exact scores, but the device scored their blocks, too."""
+    trace = trace_of(streams=1)
+    mixed, uniform = (
+        run(config_of(format=ScoreFormat.INT4, uniform_score=value), trace) for value in (False, True)
+    )
+    assert [record.recall for record in mixed.records] == [record.recall for record in uniform.records]
+    assert any(
+        a.selection_crc32 != b.selection_crc32 for a, b in zip(mixed.records, uniform.records, strict=True)
+    )
+
+
+def test_mass_is_that_of_the_selected_tokens_mean_over_the_heads(run, trace_of):
+    trace = trace_of(streams=1)
+    stream, first = trace.streams[0], trace.first_query_position
+    for record in run(config_of("full"), trace).records:
+        keys = stream.key[: first + record.step + 1].astype(float)
+        logits = keys @ stream.query[:, record.step].astype(float).T / np.sqrt(trace.head_dim)
+        weights = np.exp(logits) / np.exp(logits).sum(axis=0)
+        best = np.sort(weights.sum(axis=1))[-record.selected_tokens :]
+        assert record.mass_kept == pytest.approx(best.sum() / trace.query_group, rel=1e-9)
+
+
 class Disobedient(Policy):
     """Keeps everything although it is bounded."""
 
