@@ -18,6 +18,7 @@ from amaranth.back import rtlil
 # Yosys runs in a process of its own: its errors end the process, and its log goes to stdout.
 _YOSYS = "import sys; from pyosys import libyosys as ys; ys.run_pass('script ' + sys.argv[1])"
 
+DEFAULT_TIMEOUT_SECONDS = 300
 RESET = "rst"  # Amaranth's name for the reset of the domain `sync`
 
 # Word-level preparation. Assertions become $assert/$assume cells, memories keep their cells.
@@ -140,7 +141,7 @@ def prove(
     *,
     bound: int | None = None,
     cut: Sequence[str] = (),
-    timeout_seconds: int = 60,
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS,
 ) -> Proof:
     """Prove every Assert in a design under its Assumes, from the initial state, resets at any time.
 
@@ -150,7 +151,7 @@ def prove(
         bound: None proves for all time; a number checks only the first so many cycles.
         cut: Yosys cell types whose outputs become free values ($mul, $mem_v2). A proof with cuts holds for
             the design without them; a refutation may be an artefact of the cut.
-        timeout_seconds: limit of CPU time for ABC.
+        timeout_seconds: when ABC gives up; wall time, so generous for a loaded machine.
 
     Raises FormalError if a tool is missing or fails, ValueError for a bound below 1.
 

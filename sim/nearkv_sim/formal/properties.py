@@ -9,7 +9,7 @@ from amaranth.hdl import Value
 
 from nearkv_hdl.stream.contract import OrderWatch, ProgressWatch, StreamContract, TokenCount
 from nearkv_sim.formal.bench import Bench, Constrain
-from nearkv_sim.formal.engine import Proof, Status, depends_on, prove
+from nearkv_sim.formal.engine import DEFAULT_TIMEOUT_SECONDS, Proof, Status, depends_on, prove
 
 # Multipliers are hard for SAT and beside the point of flow control.
 DATA_PATH_CELLS = ("$mul",)
@@ -30,7 +30,7 @@ def prove_stream_contract(
     constrain: Constrain | None = None,
     bound: int | None = None,
     cut: Sequence[str] = DATA_PATH_CELLS,
-    timeout_seconds: int = 60,
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS,
 ) -> Proof:
     """Prove for every output stream: valid held, payload stable, valid independent of ready within a cycle.
 
@@ -43,7 +43,7 @@ def prove_stream_contract(
         bound: None proves for all time; a number only the first so many cycles.
         cut: cell types whose outputs become free values; "$mem_v2" cuts memories away, which suffices
             where a register follows the memory.
-        timeout_seconds: limit of CPU time.
+        timeout_seconds: when ABC gives up; wall time, so generous for a loaded machine.
 
     """
 
@@ -85,7 +85,7 @@ def prove_progress(
     constrain: Constrain | None = None,
     bound: int | None = None,
     cut: Sequence[str] = DATA_PATH_CELLS,
-    timeout_seconds: int = 60,
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS,
 ) -> Proof:
     """Prove that nothing hangs, whatever pattern source and sink pause in.
 
@@ -151,7 +151,7 @@ def prove_order(
     constrain: Constrain | None = None,
     bound: int | None = None,
     cut: Sequence[str] = DATA_PATH_CELLS,
-    timeout_seconds: int = 60,
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS,
 ) -> Proof:
     """Prove that a component passes its tokens on in order, each exactly once, payload unchanged.
 

@@ -6,12 +6,14 @@ python docs/exp_area.py
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 from amaranth.lib import wiring
 
 from nearkv_hdl.arith.exp_lookup import Exp2Lookup, Exp2Segments
@@ -19,12 +21,15 @@ from nearkv_hdl.arith.exp_polynomial import Exp2Polynomial
 from nearkv_hdl.arith.exp_shift_add import Exp2ShiftAdd
 from nearkv_hdl.arith.exp_unit import ExpUnit
 from nearkv_hdl.spec.design import Family
+from nearkv_hdl.spec.exp_table import POLYNOMIALS
 from nearkv_hdl.verilog import to_rtlil
 from nearkv_sim.formal.engine import run_yosys
+from nearkv_sim.golden import exp
+from nearkv_sim.golden.exp_fit import minimax
+from nearkv_sim.golden.exp_oracle import FRACTIONS, ORACLE_BITS, oracle
 from nearkv_sim.synthesis.resources import Resources, count_resources
 
 DOCUMENT = Path(__file__).with_name("exp-unit.md")
-BEGIN, END = "<!-- area: begin -->\n", "<!-- area: end -->\n"
 PASSES = {
     Family.ULTRASCALE_PLUS: "synth_xilinx -family xcup -flatten -noiopad -noclkbuf",
     Family.ECP5: "synth_ecp5",
@@ -141,7 +146,7 @@ def count(core: Callable[[], wiring.Component], family: Family, *, luts_only: bo
 
 
 def rows(members: Class) -> list[str]:
-    """Table rows of one accuracy class."""
+    """Table rows of one accuracy class; the first unit is what the others are compared with."""
     lines = []
     reference: dict[Family, float] = {}
     for name, core in members.cores.items():
@@ -161,8 +166,32 @@ def rows(members: Class) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Count everything and rewrite the table."""
+def errors() -> list[str]:
+    """Table of the polynomials' errors."""
+    powers = np.array([value / (1 << ORACLE_BITS) for value in oracle()])
+    lines = [
+        "| degree | latency | coefficients c_1 … c_d, 17 fraction bits | best | mantissa | FP16 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for degree, polynomial in POLYNOMIALS.items():
+        twin = exp.Exp2Polynomial(degree)
+        bits = exp.ExpToFp16().convert(*exp.ExpUnit(twin).evaluate(FRACTIONS))
+        numbers = bits.astype(np.uint16).view(np.float16).astype(np.float64)
+        _, level = minimax(degree)
+        bounds = (polynomial.accuracy.max_relative_error, float(np.abs(numbers / powers - 1).max()))
+        cells = [
+            str(degree),
+            str(Exp2Polynomial(degree).latency),
+            ", ".join(map(str, polynomial.coefficients)),
+            f"{100 * float(level):.2e} %",
+            *(f"{math.ceil(1e7 * bound) / 1e5:.5f} %" for bound in bounds),  # bounds are rounded up
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def area() -> list[str]:
+    """Table of all units at equal accuracy."""
     head = [
         "| bound | unit | error | latency"
         + " | {0} | {0} FF | {0} LUT-eq | {0} ratio".format("UltraScale+")
@@ -173,10 +202,21 @@ def main() -> None:
     tools = f"Amaranth {version('amaranth')}, Yosys (pyosys) {version('pyosys')}; " + "; ".join(
         f"`{passes}`" for passes in PASSES.values()
     )
-    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    table = "\n".join([*head, *body, "", f"{tools}; LUT-eq with `{LUTS_ONLY.strip()}` added.", ""])
-    DOCUMENT.write_text(before + BEGIN + table + END + after)
+    return [*head, *body, "", f"{tools}; LUT-eq with `{LUTS_ONLY.strip()}` added."]
+
+
+def write(name: str, lines: list[str]) -> None:
+    """Replace what stands between the markers of that name."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, _, rest = DOCUMENT.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    DOCUMENT.write_text(before + begin + "\n".join(lines) + "\n" + end + after)
+
+
+def main() -> None:
+    """Rewrite both tables."""
+    write("errors", errors())
+    write("area", area())
 
 
 if __name__ == "__main__":
