@@ -110,9 +110,10 @@ class ScorerDriver:
         tokens = blocks * self.design.block_tokens
         result_bytes = tokens * count * SCORE_BYTES
         code_bytes = blocks * count * head_dim * query_code_dtype(self.design.query_bits).itemsize
-        # Results first: their size is a multiple of the descriptors' alignment.
-        result_address = self._scratch(result_bytes + blocks * DESCRIPTOR_BYTES + code_bytes)
-        descriptor_address = result_address + result_bytes
+        # Results first; descriptors are aligned to their size, which results of small blocks may not fill.
+        room_bytes = -(-result_bytes // DESCRIPTOR_BYTES) * DESCRIPTOR_BYTES
+        result_address = self._scratch(room_bytes + blocks * DESCRIPTOR_BYTES + code_bytes)
+        descriptor_address = result_address + room_bytes
         image = job_image(
             descriptor_address, key_addresses, first_tokens, folded, heads, self.design.query_bits
         )

@@ -1,5 +1,7 @@
 """Sealing, scoring and fetching through the cold store, on both transports."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,11 @@ from nearkv.codec.key_block import quantise_keys
 from nearkv.codec.query import fold_query, prepare_query
 from nearkv.device.cold_store import ColdStore
 from nearkv.device.driver import ScorerDriver
+from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_sim.card import SimulatedCard
+from nearkv_sim.engines import GoldenEngine
+from nearkv_sim.hardware.pcie import PRESETS, PcieLink
 
 INT8, INT4 = KeyFormat
 BLOCK = 16  # tokens of a block of the design `small`
@@ -96,6 +102,49 @@ def test_transports_agree(open_card, rng):
                 (scores.scores.tolist(), scores.fraction_bits.tolist(), fetched[0].tolist(), card.counters)
             )
     assert reports[0] == reports[1]
+
+
+def test_traffic_of_each_operation_by_hand(store, rng):
+    """Payload both ways of what driver and DMA engine exchange, byte by byte."""
+    transport = store.driver.transport
+    doorbell, completion, word = 32, 4, 4
+    stream = store.open_stream("s", 64)
+
+    def traffic(operation, *args):
+        before = transport.counters
+        operation(*args)
+        gained = transport.counters - before
+        return gained.payload_bytes_to_device, gained.payload_bytes_from_device
+
+    page, row = 4096, 2 * 2 * 64  # a block's planes fill half a page and start on one; key and value in FP16
+    assert traffic(stream.seal, *rows(rng, 2 * BLOCK, 64)) == (
+        doorbell + 2 * page + 2 * BLOCK * row,
+        completion,
+    )
+    query = rng.standard_normal((3, 64)).astype(np.float16)
+    image = 2 * (64 + 3 * 64 * 2)  # per block its descriptor and 16-bit codes of three heads
+    arguments = 7 * 2 * word + 3 * word
+    handshake = 3 * word  # ap_start, interrupt status, ap_continue
+    interrupt, status = word, word
+    assert traffic(stream.score, query, [0, 1]) == (
+        doorbell + image + arguments + handshake + doorbell,
+        completion + interrupt + status + 2 * BLOCK * 3 * 4 + completion,
+    )
+    addresses = 3 * 8
+    assert traffic(stream.fetch, [5, 30, 2]) == (doorbell + addresses, 3 * row + completion)
+
+
+def test_results_of_small_blocks_do_not_misalign_the_descriptors(rng):
+    """One block of 8 tokens and one head: 32 bytes of results."""
+    design = replace(get_design("tiny"), name="short", block_tokens=8)
+    card = SimulatedCard("tlm", design, PcieLink(PRESETS["smartssd"]), GoldenEngine(design), 1 << 20)
+    stream = ColdStore(ScorerDriver(card)).open_stream("s", 64)
+    keys, values = rows(rng, 24, 64)
+    stream.seal(keys, values)
+    query = rng.standard_normal((1, 64)).astype(np.float16)
+    whole = stream.score(query, [0, 1, 2])
+    assert len(stream.score(query, [1]).scores) == 8
+    assert whole.scores.shape == (24, 1)
 
 
 def test_empty_lists_need_no_device(store, rng):
