@@ -173,3 +173,12 @@ def test_the_first_difference_is_named(field, result_of):
     found = compare(first, second)
     assert not found.identical
     assert found.difference == (f"{field} at step 2, stream L1.H0: {value} in tlm, {value + 1} in rtl")
+
+
+def test_a_difference_in_the_last_record_is_found(result_of):
+    result = result_of()
+    last = result.records[-1]
+    other = altered(result, -1, output_crc32=last.output_crc32 ^ 1)
+    difference = compare(result, other).difference
+    assert difference is not None
+    assert f"output_crc32 at step {last.step}, stream {last.stream}" in difference
