@@ -11,7 +11,8 @@ from benchmarks.registry import Table
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.cosim import CompiledComponent, Stalls
-from nearkv_sim.cosim.runner import available_simulators, run_bench
+from nearkv_sim.cosim.runner import run_bench
+from nearkv_sim.cosim.simulators import available_simulators
 from nearkv_sim.scorer_job import random_job, read_scores
 
 _DESIGN = "ulx3s_85f"  # 64-byte bus, 64 lanes, one query head

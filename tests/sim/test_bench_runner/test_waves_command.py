@@ -3,7 +3,7 @@
 import pytest
 
 from nearkv.cli import main
-from nearkv_sim.cosim.runner import available_simulators
+from nearkv_sim.cosim.simulators import available_simulators
 
 
 @pytest.mark.parametrize("simulator", available_simulators())

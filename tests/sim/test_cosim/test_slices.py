@@ -3,8 +3,6 @@
 import subprocess
 from importlib.resources import files
 
-import pytest
-
 from nearkv_sim.cosim.build import find_compiler
 from nearkv_sim.cosim.export import cxxrtl_include_dir
 
@@ -47,7 +45,6 @@ template<size_t Bits, size_t Width, size_t... Starts> void starts(std::index_seq
 
 template<size_t Bits> void widths() {
     starts<Bits, 1>(std::make_index_sequence<Bits>());
-    starts<Bits, 7>(std::make_index_sequence<Bits>());
     starts<Bits, 32>(std::make_index_sequence<Bits>());
     starts<Bits, 33>(std::make_index_sequence<Bits>());
     starts<Bits, 70>(std::make_index_sequence<Bits>());
@@ -57,23 +54,29 @@ int main() {
     widths<1>();
     widths<32>();
     widths<70>();
-    widths<129>();
     std::printf("%d %d\\n", slices, faults);
 }
 """
 
 
-@pytest.mark.parametrize("flag", ["-O1", "-fsanitize=undefined"])
-def test_slices_equal_the_runtimes(tmp_path, flag):
+def test_slices_equal_the_runtimes(tmp_path):
     (tmp_path / "check.cpp").write_text(SOURCE)
     ours = files("nearkv_sim.cosim")
     includes = [f"-I{ours}", f"-I{cxxrtl_include_dir()}"]
     program = tmp_path / "check"
     subprocess.run(
-        [*find_compiler().command, "-std=c++20", flag, *includes, "-o", program, tmp_path / "check.cpp"],
+        [
+            *find_compiler().command,
+            "-std=c++20",
+            "-fsanitize=undefined",
+            *includes,
+            "-o",
+            program,
+            tmp_path / "check.cpp",
+        ],
         check=True,
     )
     done = subprocess.run([program], capture_output=True, text=True, check=True)
-    count = sum(max(0, bits - width + 1) for bits in (1, 32, 70, 129) for width in (1, 7, 32, 33, 70))
+    count = sum(max(0, bits - width + 1) for bits in (1, 32, 70) for width in (1, 32, 33, 70))
     assert done.stdout.split() == [str(count), "0"]
     assert not done.stderr
