@@ -106,6 +106,8 @@ MALFORMED: dict[str, tuple[Edit, str]] = {
     ),
     "no digest": (set_header(sha256=""), "sha256 is empty"),
     "digest mismatch": (set_header(sha256="0" * 64), "digest mismatch: the header says 0000"),
+    "another position": (set_header(query_positions={"first": 29, "count": 5}), "digest mismatch"),
+    "another command": (set_header(command="another"), "digest mismatch"),
     "flipped value": (set_tensor(with_value(0.5)), "digest mismatch"),
     "tensors exchanged": (exchange, "digest mismatch"),
     "missing tensor": (drop(KEY), f"missing tensor {KEY}"),

@@ -118,8 +118,8 @@ def read_trace(path: str | PathLike[str]) -> AttentionTrace:
             tensors = {name: file.get_tensor(name) for name in _expected_shapes(header)}
         trace = AttentionTrace(header, _streams_of(header, tensors))
         _check_finite(tensors)
-        if (found := _digest(tensors)) != header.sha256:
-            raise ValueError(f"digest mismatch: the header says {header.sha256}, the tensors have {found}")
+        if (found := _digest(header, tensors)) != header.sha256:
+            raise ValueError(f"digest mismatch: the header says {header.sha256}, the content has {found}")
     except SafetensorError as error:
         raise TraceError(f"{path}: truncated, or not a safetensors file ({error})") from None
     except TraceError:
@@ -152,7 +152,7 @@ def write_trace(path: str | PathLike[str], trace: AttentionTrace) -> None:
         _check_finite(tensors)
     except ValueError as error:
         raise TraceError(f"{path}: {error}") from None
-    header = replace(header, sha256=_digest(tensors))
+    header = replace(header, sha256=_digest(header, tensors))
     content = save(tensors, metadata={METADATA_KEY: header.to_text()})
     with path.open("xb") as file:
         try:
@@ -208,8 +208,9 @@ def _check_finite(tensors: Mapping[str, Float16Array]) -> None:
             raise ValueError(f"tensor {name} holds {tensor[tuple(index)]} at {index}; values must be finite")
 
 
-def _digest(tensors: Mapping[str, Float16Array]) -> str:
-    digest = hashlib.sha256()
+def _digest(header: TraceHeader, tensors: Mapping[str, Float16Array]) -> str:
+    """SHA-256 of everything the file says: the header but for this digest, then the tensors."""
+    digest = hashlib.sha256(f"{replace(header, sha256='').to_text()}\n".encode())
     for name in sorted(tensors):
         # The name too, so that two exchanged tensors are noticed.
         digest.update(f"{name}\n".encode())

@@ -41,7 +41,7 @@ class TraceHeader:
 
     `kv_heads[i]` lists the KV heads kept of layer `layers[i]`; both are strictly ascending. Query step s is
     the query of the token at position `first_query_position + s`; positions count tokens from 0.
-    `sha256` covers the tensors (see docs/trace-format.md); `write_trace` fills it, whatever it was.
+    `sha256` covers header and tensors (see docs/trace-format.md); `write_trace` fills it, whatever it was.
     A value out of range raises ValueError, which quotes it and says what is allowed.
     """
 
