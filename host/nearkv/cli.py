@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import NoReturn
 
 from nearkv.command import load_commands
@@ -25,12 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = _Parser(
             prog=what, description="Attention computed where the KV cache lives.", allow_abbrev=False
         )
-        subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+        parser.add_argument("--version", action="version", version=f"nearkv {version('nearkv')}")
+        subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
         commands = load_commands()
         for name, command in commands.items():
             sub = subparsers.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
             command.configure(sub)
         args = parser.parse_args(argv)
+        if args.command is None:
+            parser.print_help(sys.stderr)
+            return 2
         what = f"nearkv {args.command}"
         return commands[args.command].run(args)
     except (ValueError, OSError) as error:

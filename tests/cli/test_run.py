@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from nearkv import cli
+from nearkv.experiments.config import ExperimentConfig
 from nearkv.experiments.decode import StreamRun
 from nearkv.experiments.runner import ScorerDevice
+from nearkv.experiments.summary import _COLUMNS
+from nearkv_sim.hardware.pcie_config import PRESETS
 
 POLICY = '''
 from nearkv.policy import Policy
@@ -40,7 +45,10 @@ def test_the_table_goes_to_stdout_and_nothing_else_is_written(nearkv):
     outcome = nearkv("run", "run.yaml")
     assert (outcome.code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
-    assert lines[0] == "hill, score_all, int8: 4 steps of 2 streams on smartssd_ku15p over tlm"
+    assert (
+        lines[0]
+        == "hill, score_all, int8: 4 steps of 2 streams on smartssd_ku15p over tlm; per decoded token"
+    )
     assert lines[-1].startswith("all ")
     assert files() == before
 
@@ -63,6 +71,21 @@ def test_json_overrides_seed_and_transport(nearkv):
     config = summary["config"]
     assert (config["policy"]["name"], config["seed"], config["steps"]) == ("recency", 3, 2)
     assert [stream["stream"] for stream in summary["streams"]] == ["L0.H0", "L1.H0"]
+
+
+def test_help_explains_every_key_and_column(nearkv):
+    text = nearkv("run", "--help").out
+    words = text.split()
+    assert {field.name for field in fields(ExperimentConfig)} <= set(words)
+    assert all(name in text for name in _COLUMNS if name not in ("stream", "worst head"))
+    assert all(name in text for name in PRESETS)
+
+
+def test_without_a_command_there_is_help(nearkv):
+    outcome = nearkv()
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "usage: nearkv" in outcome.err
+    assert nearkv("--version").out == f"nearkv {version('nearkv')}\n"
 
 
 def test_progress_is_for_terminals(nearkv, monkeypatch):
@@ -102,9 +125,10 @@ def test_a_single_wrong_bit_of_one_score_is_found(nearkv, other_transport, lying
     other_transport(lying_device)
     outcome = nearkv("run", "run.yaml", "--compare", "tlm,other", "--output", "out")
     assert outcome.code == 1
-    last = outcome.out.splitlines()[-1]
-    assert last.startswith("tlm and other differ: ")
-    assert "at step 1, stream L1.H0" in last
+    verdict, written = outcome.out.splitlines()[-2:]
+    assert verdict.startswith("tlm and other differ: ")
+    assert "at step 1, stream L1.H0" in verdict
+    assert written.startswith("out: report.html, summary.json, steps.csv, ")
     assert not json.loads(Path("out/summary.json").read_text())["comparison"]["identical"]
     assert "differ" in Path("out/report.html").read_text()
 

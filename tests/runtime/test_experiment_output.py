@@ -70,7 +70,10 @@ def test_the_csv_holds_every_step(result_of):
 
 def test_the_table_names_every_stream(result_of):
     lines = table(result_of()).splitlines()
-    assert lines[0] == "hill, score_all, int8: 12 steps of 2 streams on smartssd_ku15p over tlm"
+    assert (
+        lines[0]
+        == "hill, score_all, int8: 12 steps of 2 streams on smartssd_ku15p over tlm; per decoded token"
+    )
     assert [line.split()[0] for line in lines[1:]] == ["stream", "L0.H0", "L1.H0", "all"]
     assert len({len(line) for line in lines[1:]}) == 1
 

@@ -17,7 +17,7 @@ MHZ = 1_000_000
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show this one only, with derived figures")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="what stdout gets")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from nearkv.policy.registry import installed_policies, options_of, summary
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="what stdout gets")
 
 
 def _run(args: argparse.Namespace) -> int:

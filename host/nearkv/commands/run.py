@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 from nearkv.command import Command, progress_line
 from nearkv.experiments.compare import Comparison, compare
-from nearkv.experiments.config import load_config
+from nearkv.experiments.config import ExperimentConfig, load_config
+from nearkv.experiments.described import attributes
 from nearkv.experiments.output import summary_json, write_output
 from nearkv.experiments.records import RunResult
 from nearkv.experiments.runner import open_device, run_experiment
@@ -20,12 +22,29 @@ from nearkv.result_folder import check_new_folder
 from nearkv.trace.format import read_trace
 
 INTERRUPTED = 130
+COLUMNS_HELP = """\
+columns of the table:
+  hit rate         share of the selected tokens that were in the hot pool
+  mass kept        true attention on the tokens attended
+  output error     relative L2 error of the attention output against full attention
+  recall           share of the true top tokens that the scores place there; mean, and worst query head
+  fetched          tokens whose rows were read from the device for the step
+  promoted         tokens that became hot after it
+  KB out, KB in    payload to and from the device, in 1,000 bytes
+  cycles, time us  clock cycles of the scoring jobs; simulated time of device and link
+The row of a stream is the mean over the steps; `all` is the mean of the streams' quality and the sum of the
+rest, which is what one decoded token costs."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="CONFIG.yaml")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"keys of a configuration:\n{_keys_help()}\n\n{COLUMNS_HELP}"
+    parser.add_argument("config", type=Path, metavar="CONFIG.yaml", help="the keys below, as YAML")
     parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="such as policy.name=recency or steps=16"
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="such as policy.name=recency, policy.options.decay_shift=2 or steps=16",
     )
     parser.add_argument("--seed", type=int, help="short for seed=N")
     where = parser.add_mutually_exclusive_group()
@@ -39,6 +58,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help="new folder for results, plots and report")
     parser.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
     _accept_overrides_anywhere(parser)
+
+
+def _keys_help() -> str:
+    keys = attributes(ExperimentConfig)
+    indent = 2 + max(map(len, keys), default=0) + 2
+    return "\n".join(
+        textwrap.fill(f"  {key}".ljust(indent) + meaning, 100, subsequent_indent=" " * indent)
+        for key, meaning in keys.items()
+    )
 
 
 def _accept_overrides_anywhere(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +110,9 @@ def _run(args: argparse.Namespace) -> int:
     comparison = compare(results[0], results[1]) if len(results) == 2 and results[1].steps else None
     print(_text(results[0], comparison, args.format))
     if args.output is not None:
-        write_output(args.output, results[0], comparison)
+        names = write_output(args.output, results[0], comparison)
+        if args.format == "table":
+            print(f"{args.output}: {', '.join(names)}")
     if not all(result.complete for result in results):
         print(f"nearkv run: interrupted after {results[-1].steps} steps", file=sys.stderr)
         return INTERRUPTED

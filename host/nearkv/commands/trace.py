@@ -17,7 +17,8 @@ from nearkv.trace.summary import summarise
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    make = actions.add_parser("capture", help="run a GGUF model over a text", allow_abbrev=False)
+    what = "run a GGUF model over a text and keep keys, values and queries"
+    make = actions.add_parser("capture", help=what, description=what, allow_abbrev=False)
     make.add_argument("--model", type=Path, required=True, metavar="FILE.gguf", help="llama architecture")
     make.add_argument("--text", type=Path, required=True, metavar="FILE.txt", help="UTF-8")
     make.add_argument(
@@ -35,9 +36,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     make.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
 
-    info = actions.add_parser("info", help="describe and check a trace", allow_abbrev=False)
+    what = "describe and check a trace"
+    info = actions.add_parser("info", help=what, description=what, allow_abbrev=False)
     info.add_argument("file", type=Path, metavar="FILE")
-    info.add_argument("--format", choices=("table", "json"), default="table")
+    info.add_argument("--format", choices=("table", "json"), default="table", help="what stdout gets")
 
 
 def _run(args: argparse.Namespace) -> int:

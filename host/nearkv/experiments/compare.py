@@ -41,7 +41,7 @@ class Comparison:
         return [
             f"{first} and {second}: {len(self.fields)} fields identical over {self.steps} steps,"
             f" {self.cycles[0]} device cycles each;"
-            f" time {self.time_ps[0] / 1e6:.1f} and {self.time_ps[1] / 1e6:.1f} us"
+            f" time {self.time_ps[0] / 1e6:.1f} and {self.time_ps[1] / 1e6:.1f} us in total"
         ]
 
 

@@ -53,17 +53,20 @@ class ExperimentConfig:
 
     Attributes:
         trace: attention trace; relative to the configuration's file.
-        policy: placement policy and its options; those not given are filled in with their defaults.
+        policy: placement policy: `name`, of `nearkv policies` or a class of your own as module:Class, and
+            `options`, its keyword arguments, by default their defaults.
         streams: which (layer, kv head) streams of the trace, such as `L12.H0`; null for all.
-        design: named design of the scorer.
-        transport: how it is reached.
-        link: preset of the link between host and device; null for a transport that takes none.
+        design: named design of the scorer; `nearkv designs` lists them.
+        transport: how it is reached: tlm (exact arithmetic, cycles by formula) or rtl (compiled RTL).
+        link: preset of the link between host and device: smartssd, alveo_u50, gen4_x4, gen4_x16, gen5_x16;
+            null for a transport that takes none.
         recent_fraction: newest share of the context that is pinned in the hot pool, 0 to hot_fraction.
         hot_fraction: share of the context that the hot pool holds, tail included, 0 to 1.
         select_fraction: share of the context that a step selects, above 0, to 1.
         sinks: first tokens that are pinned.
-        format: what the scorer streams.
-        selection: which tokens a step attends.
+        format: what the scorer streams: int8 or int4.
+        selection: which tokens a step attends: score_all (score every token, attend the best) or hot_only
+            (attend the hot pool, score and fetch nothing).
         uniform_score: score sealed hot tokens on the device as well, from the same codes as cold ones, so
             that what is selected does not depend on where tokens are.
         steps: decode steps, at most the trace's; null for all.

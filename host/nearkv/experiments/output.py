@@ -21,10 +21,10 @@ def summary_json(result: RunResult, comparison: Comparison | None) -> str:
     return json.dumps(_with_comparison(summarise(result), comparison), indent=2) + "\n"
 
 
-def write_output(folder: Path, result: RunResult, comparison: Comparison | None) -> None:
+def write_output(folder: Path, result: RunResult, comparison: Comparison | None) -> list[str]:
     """Write summary.json, steps.csv, config.resolved.yaml, the plots and report.html into a new folder.
 
-    The trace's path in config.resolved.yaml is relative to that file.
+    Returns the files' names. The trace's path in config.resolved.yaml is relative to that file.
 
     Raises:
         ValueError: the folder exists. OSError where it cannot be written; nothing is left behind.
@@ -35,13 +35,14 @@ def write_output(folder: Path, result: RunResult, comparison: Comparison | None)
     # Of real paths, since `..` behind a symbolic link leads elsewhere.
     trace = Path(os.path.relpath(result.config.trace.resolve(), folder.resolve()))
     files = {
+        "report.html": report(result, summary, images, comparison).encode(),
         "summary.json": summary_json(result, comparison).encode(),
         "steps.csv": steps_csv(result).encode(),
         "config.resolved.yaml": replace(result.config, trace=trace).to_yaml().encode(),
-        "report.html": report(result, summary, images, comparison).encode(),
         **images,
     }
     write_new_folder(folder, files)
+    return list(files)
 
 
 def _with_comparison(summary: dict[str, Any], comparison: Comparison | None) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def table(result: RunResult) -> str:
     scoring = config.format.value if config.selection is Selection.SCORE_ALL else "nothing scored"
     head = (
         f"{config.policy.name}, {config.selection.value}, {scoring}: {result.steps} steps of"
-        f" {len(result.streams)} streams on {config.design} over {config.transport}"
+        f" {len(result.streams)} streams on {config.design} over {config.transport}; per decoded token"
     )
     rows = [_row(stream["stream"], stream, result.steps) for stream in summary["streams"]]
     rows.append(_row("all", summary["total"], result.steps))
