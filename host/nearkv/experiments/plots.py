@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DPI = 110
+PS_PER_SECOND = 1_000_000_000_000
 TIME_PARTS = {
-    "score_time_ps": "scoring jobs",
     "fetch_time_ps": "fetching missing rows",
     "promote_time_ps": "reading promoted rows",
     "seal_time_ps": "writing sealed blocks",
@@ -68,6 +68,7 @@ def _quality(result: RunResult, axes: list[Axes]) -> None:
         ax.plot(series.mean(axis=1), color="black", linewidth=2, label="mean")
         ax.set_title(title, fontsize=10)
         ax.set_xlabel("decode step")
+        ax.set_ylabel("share")
         ax.set_ylim(top=1.005)
     axes[1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
@@ -86,6 +87,7 @@ def _recall(result: RunResult, ax: Axes) -> None:
     # The bars differ in the last per cents; the axis starts where they do and says so.
     low = max(0.0, float(np.floor(worst.min() * 50 - 1) / 50))
     ax.set_ylim(low, 1)
+    ax.set_ylabel("share")
     ax.set_title(
         f"recall of the true top {result.config.select_fraction:.0%} by the scores"
         f" (mean; whisker: worst step; axis from {low:g})",
@@ -109,15 +111,22 @@ def _traffic(result: RunResult, ax: Axes) -> None:
 def _time(result: RunResult, ax: Axes) -> None:
     left = np.zeros(len(result.streams))
     y = np.arange(len(result.streams))
-    for index, (field, label) in enumerate(TIME_PARTS.items()):
-        mean_us = _series(result, field).mean(axis=0) / 1e6
+    design = result.config.design_config
+    scorer_ps = _series(result, "device_cycles") * PS_PER_SECOND / design.clock_hz
+    parts = {
+        f"scorer's cycles at {design.clock_hz / 1e6:g} MHz": scorer_ps,
+        "rest of scoring: link, registers, interrupt": _series(result, "score_time_ps") - scorer_ps,
+    }
+    parts |= {label: _series(result, field) for field, label in TIME_PARTS.items()}
+    for index, (label, series) in enumerate(parts.items()):
+        mean_us = series.mean(axis=0) / 1e6
         ax.barh(y, mean_us, 0.7, left=left, color=_colour(index), label=label)
         left += mean_us
     ax.set_yticks(y, result.streams)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     ax.grid(axis="x", color="0.9")
-    ax.set_title("simulated time per decode step, serial sum of its parts", fontsize=10)
+    ax.set_title("simulated time of device and link per decode step, serial sum of its parts", fontsize=10)
     ax.set_xlabel("µs")
     ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 

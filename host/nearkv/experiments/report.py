@@ -20,9 +20,22 @@ LIMITS = (
     "Streams run one after the other on one device; a decoded token costs the sum of its streams.",
     "Quality is per layer, on the trace's own queries: an error in one layer does not reach the next.",
     "Prefill writes all full blocks once; its cost stands by itself and is in no per-token figure.",
-    "Recall takes the device's score wherever it scored a token, and the host's elsewhere.",
+    "Recall takes the device's score wherever it scored a token, and the host's exact one elsewhere: it tells"
+    " about the scores, not about the policy, and is higher where more tokens are hot.",
     "No physical card was involved.",
 )
+
+COLUMNS = {
+    "all": "quality: mean of the streams; the rest: their sum, which is what one decoded token costs",
+    "hit rate": "share of the selected tokens that were in the hot pool",
+    "mass kept": "true attention on the tokens attended, of 1",
+    "output error": "relative L2 error of the attention output against full attention",
+    "fetched tokens": "selected tokens that were not hot: their rows were read from the device for the step",
+    "promoted, demoted": "tokens that became hot, or lost their hot copy, after the step",
+    "KB": "1,000 bytes of payload",
+    "device cycles": "clock cycles of the scoring jobs",
+    "time": "simulated time of device and link; the host takes none",
+}
 
 PLOT_TITLES = {
     "quality.png": "Hit rate and attention mass",
@@ -61,5 +74,6 @@ def report(
         },
         comparison=comparison,
         limits=LIMITS,
+        columns=COLUMNS,
         ps_per_us=PS_PER_US,
     )
