@@ -140,5 +140,5 @@ def test_bad_input_is_one_line_and_writes_nothing(nearkv_synth, monkeypatch, tmp
     errors = capsys.readouterr().err.splitlines()
     assert errors[0].endswith("exists; allowed: a new folder, results are never overwritten")
     assert errors[1].startswith("nearkv synth: error: design is 'huge'; allowed: tiny, ")
-    assert errors[2].endswith("extra `synth` installs: pip install 'nearkv[synth]'")
+    assert errors[2].endswith("extra `synth` installs: pip install -e '.[synth]', or `make synth`")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
