@@ -24,6 +24,7 @@ $(VENV)/.%: pyproject.toml $(VENV)/.base
 	touch $@
 
 demo: $(VENV)/.base        ## hot/cold tiers over a real model's keys, on the fast model and on compiled RTL
+	@echo 'The first run compiles the RTL: about a minute of CPU time, once.'
 	rm -rf $(OUT)/demo
 	$(BIN)/nearkv run configs/demo.yaml --compare tlm,rtl --output $(OUT)/demo
 

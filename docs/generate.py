@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, fields
+from enum import Enum
 from pathlib import Path
 
 from amaranth.lib import wiring
 
+from nearkv.experiments.config import ExperimentConfig
+from nearkv.experiments.described import attributes
+from nearkv.experiments.records import StepRecord
 from nearkv_hdl.spec import registers
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS
@@ -161,9 +166,71 @@ def registers_page() -> str:
     )
 
 
+POLICY_EXAMPLE = '''\
+import numpy as np
+from nearkv.policy.base import Policy
+
+
+class MyPolicy(Policy):
+    """Keeps the tokens of most attention, older attention counting less."""
+
+    def __init__(self, stream, decay=0.9):
+        super().__init__(stream)
+        self.decay = decay
+        self.heat = np.zeros(stream.max_tokens)
+
+    def place(self, seen):
+        self.heat *= self.decay
+        self.heat[seen.selected] += seen.weight
+        return seen.fill(self.heat[: seen.sealed_tokens])
+'''
+
+
+def experiments_page() -> str:
+    """Configuration, results and a policy of one's own."""
+    keys = attributes(ExperimentConfig)
+    if keys.keys() != {field.name for field in fields(ExperimentConfig)}:
+        raise ValueError("the docstring of ExperimentConfig describes other keys than it has")
+    defaults = []
+    for field in fields(ExperimentConfig):
+        value = field.default
+        value = value.value if isinstance(value, Enum) else value
+        required = value is MISSING
+        defaults.append("required" if required else f"`{'null' if value is None else value}`".lower())
+    return (
+        f"{NOTICE}\n# Experiments\n\n`nearkv run CONFIG.yaml [key=value ...] --output DIR` replays a"
+        " [trace](trace-format.md) through hot and cold tier.\nA configuration is strict YAML:"
+        " an unknown key, a wrong type or a value out of range is refused.\n`key=value` after it overrides a"
+        " key, `policy.options.decay_shift=2` one within.\n\n## Keys\n\n"
+        + table(
+            ["key", "default", "meaning"],
+            [
+                [f"`{key}`", default, text]
+                for (key, text), default in zip(keys.items(), defaults, strict=True)
+            ],
+        )
+        + "\n## Results\n\nDIR must not exist. It gets `report.html` (tables, plots and what the figures"
+        " leave out), `summary.json`,\n`steps.csv`, `config.resolved.yaml` (repeats the run) and the plots."
+        " In the summary, quality is a mean over steps,\ntraffic and time are totals; `per_token` divides"
+        " them by the steps. `steps.csv` has a line per step and\nstream; `recall` is a column per query head"
+        " there, and `time_ps` is the sum of the times:\n\n"
+        + table(["field", "meaning"], [[f"`{key}`", text] for key, text in attributes(StepRecord).items()])
+        + "\n`--compare tlm,rtl` runs on both transports; every field but the times has to be equal.\n\n"
+        "What a policy cannot change: with `score_all` the selection is made over all tokens, so that"
+        " `mass_kept` and\n`output_error` are nearly the same for every placement. A policy shows in"
+        " `hit_rate`, bytes and time.\n\n## A policy of one's own\n\n`my_module.py` in the current"
+        " directory:\n\n```python\n"
+        + POLICY_EXAMPLE
+        + "```\n\n```sh\nnearkv run configs/demo.yaml policy.name=my_module:MyPolicy"
+        " policy.options.decay=0.95\n```\n\n`seen` is what a policy may know:"
+        " [`Observation`](../host/nearkv/policy/base.py). One instance serves one stream.\n"
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "components.md": components_page,
     "designs.md": designs_page,
+    "experiments.md": experiments_page,
     "registers.md": registers_page,
 }
 

@@ -45,6 +45,21 @@ def test_readme_examples_run(tmp_path):
     assert re.fullmatch(r"[\d.]+ µs, \d+ bytes read\n", done.stdout)
 
 
+def test_the_policy_in_the_documents_runs(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
+    (tmp_path / "my_module.py").write_text(example)
+    words = ["policy.name=my_module:MyPolicy", "policy.options.decay=0.95", "streams=[L2.H0]", "steps=2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "nearkv.cli", "run", ROOT / "configs" / "demo.yaml", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("my_module:MyPolicy, score_all, int8: 2 steps of 1 streams")
+
+
 def test_readme_commands_exist():
     installed = {point.name for point in entry_points(group="nearkv.commands")}
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
