@@ -41,7 +41,7 @@ class TopKControl(wiring.Component):
 
     Args:
         config: widths, digits.
-        settle: cycles from a beat or row to the start of the scan that may see its digit, from 4.
+        settle: cycles from a beat or row to the start of the scan that may see its digit, from 6.
 
     Members:
         i_job, o_status: one beat a job.
@@ -87,8 +87,8 @@ class TopKControl(wiring.Component):
 
     @property
     def decide_latency(self) -> int:
-        """Cycles from a scan's result to the state that acts on it: move, then walk or emit."""
-        return 2
+        """Cycles from a scan's result to the state that acts on it: place, move, then walk or emit."""
+        return 3
 
     def elaborate(self, platform):
         m = Module()
@@ -103,6 +103,8 @@ class TopKControl(wiring.Component):
         search = Signal(pass_layout(config), reset_less=True)
         status = Signal(status_layout(config), reset_less=True)
         wait = Signal(range(self.settle), reset_less=True)
+        hit = Signal(reset_less=True)
+        window, coarse = self.i_window.payload, self.i_coarse.payload
         m.d.comb += [
             self.job.eq(job),
             self.scan.payload.eq(need),
@@ -155,24 +157,23 @@ class TopKControl(wiring.Component):
                 m.d.sync += status.count.eq(Mux(status.overrun | status.unordered, 0, count))
                 m.next = "SCANNING"
 
+            # The results stay. The window's outer buckets also hold what lies outside it.
             with m.State("SCANNING"), m.If(self.i_window.valid):
-                m.d.sync += [need.eq(self.i_window.payload.need), whole.eq(self.i_window.payload.whole)]
-                m.next = "MOVE"
-                found = self.i_window.payload.bucket
-                # The outer buckets also hold what lies outside the window.
-                window_hit = (
-                    (found != 0) & (found != config.buckets - 1) & (job.window_shift <= config.residual_bits)
-                )
+                inner = (window.bucket != 0) & (window.bucket != config.buckets - 1)
+                m.d.sync += hit.eq(inner & (job.window_shift <= config.residual_bits))
+                m.next = "PLACE"
+
+            with m.State("PLACE"):
+                m.d.sync += [need.eq(window.need), whole.eq(window.whole)]
                 with m.If(first):
-                    m.d.sync += status.window_hit.eq(window_hit & (status.count != 0))
-                with m.If(first & window_hit):
+                    m.d.sync += status.window_hit.eq(hit & (status.count != 0))
+                with m.If(first & hit):
                     m.d.sync += [
                         search.base.eq(job.window_base),
-                        step.eq(found << job.window_shift),
+                        step.eq(window.bucket << job.window_shift),
                         undecided.eq(job.window_shift),
                     ]
                 with m.Elif(first):
-                    coarse = self.i_coarse.payload
                     m.d.sync += [
                         search.base.eq(config.score.min),
                         step.eq(coarse.bucket << config.residual_bits),
@@ -182,12 +183,13 @@ class TopKControl(wiring.Component):
                     ]
                 with m.Elif(search.high):
                     m.d.sync += [
-                        search.digits[config.digit_bits :].eq(found),
-                        step.eq(Mux(self.i_window.payload.whole, found << config.digit_bits, 0)),
+                        search.digits[config.digit_bits :].eq(window.bucket),
+                        step.eq(Mux(window.whole, window.bucket << config.digit_bits, 0)),
                         undecided.eq(config.digit_bits),
                     ]
                 with m.Else():
-                    m.d.sync += [step.eq(search.digits | found), undecided.eq(0)]
+                    m.d.sync += [step.eq(search.digits | window.bucket), undecided.eq(0)]
+                m.next = "MOVE"
 
             with m.State("MOVE"):
                 m.d.sync += [

@@ -9,6 +9,9 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.memory import SyncMemory
 
+ROW_LATENCY = 2  # a register at the memory's output: its access time is too long for logic behind it
+FORWARDED = ROW_LATENCY + 1  # results a repeated digit may need before they are in the memory
+
 
 def histogram_row_layout(config: TopKConfig) -> data.ArrayLayout:
     """Counters of `scan_columns` neighbouring buckets; column c of row r is bucket r·scan_columns + c."""
@@ -25,8 +28,8 @@ class HistogramBank(wiring.Component):
     Numerics: counters hold 0 to capacity; the user counts no more than that between two scans.
     Reset: valid bits only. The memory keeps its counts: the user scans once after a reset.
 
-    The memory is read two cycles before it is written, so a digit that repeats within two cycles takes its
-    count from the adder's last two results and not from the memory.
+    The memory is read `count_latency` cycles before the result can be read, so a digit that repeats earlier
+    takes its count from the adder's last results and not from the memory.
 
     Args:
         config: digit and counter widths, columns.
@@ -41,7 +44,10 @@ class HistogramBank(wiring.Component):
     def __init__(self, config: TopKConfig) -> None:
         self.config = config
         self._memory = SyncMemory(
-            config.count_bits * config.scan_columns, config.scan_rows, parts=config.scan_columns
+            config.count_bits * config.scan_columns,
+            config.scan_rows,
+            parts=config.scan_columns,
+            latency=ROW_LATENCY,
         )
         super().__init__(
             {
@@ -77,41 +83,56 @@ class HistogramBank(wiring.Component):
             memory.read_row.eq(Mux(self.i_row.valid, self.i_row.payload, self.i.payload[column_bits:])),
             memory.read_enable.eq(1),
         ]
-
-        # Row read: one column of it is wanted, unless the digit was seen one or two cycles before.
         row = data.View(histogram_row_layout(config), memory.read_data)
-        ranks = 3
+
+        # A digit waits for its row, then for its count, then stays as long as forwarding looks at it.
+        row_rank = memory.latency - 1
+        ranks = row_rank + 1 + FORWARDED
         valid = [Signal(name=f"valid{rank}") for rank in range(ranks)]
         digit = [Signal(config.digit_bits, name=f"digit{rank}", reset_less=True) for rank in range(ranks)]
         m.d.sync += [
             Cat(valid).eq(Cat(self.i.valid, valid)),
             Cat(digit).eq(Cat(self.i.payload, digit)),
         ]
+
+        # Row read: one column of it is wanted, unless the digit was just seen.
         stored = Signal(config.count_bits, reset_less=True)
-        repeats_last, repeats_second = Signal(reset_less=True), Signal(reset_less=True)
-        m.d.sync += [
-            stored.eq(row[digit[0][:column_bits]] if column_bits else row[0]),
-            repeats_last.eq(valid[1] & (digit[0] == digit[1])),
-            repeats_second.eq(valid[2] & (digit[0] == digit[2])),
+        repeats = [Signal(name=f"repeats{distance + 1}", reset_less=True) for distance in range(FORWARDED)]
+        column = digit[row_rank][:column_bits]
+        m.d.sync += stored.eq(row[column] if column_bits else row[0])
+        for distance, same in enumerate(repeats):
+            earlier = row_rank + 1 + distance
+            m.d.sync += same.eq(valid[earlier] & (digit[row_rank] == digit[earlier]))
+
+        # Add one, write back, and keep the last results. The latest one that fits counts.
+        results = [
+            Signal(config.count_bits, name=f"result{distance + 1}", reset_less=True)
+            for distance in range(FORWARDED)
         ]
-
-        # Add one, write back, and keep the last two results.
-        last = Signal(config.count_bits, reset_less=True)
-        second = Signal(config.count_bits, reset_less=True)
         count = Signal(config.count_bits)
-        m.d.comb += count.eq(Mux(repeats_last, last, Mux(repeats_second, second, stored)) + 1)
-        m.d.sync += [last.eq(count), second.eq(last)]
+        known = stored
+        for same, result in reversed(list(zip(repeats, results, strict=True))):
+            known = Mux(same, result, known)
+        m.d.comb += count.eq(known + 1)
+        m.d.sync += Cat(results).eq(Cat(count, results))
 
-        # A scanned row is returned and cleared one cycle after its request.
-        scanned = Signal(range(config.scan_rows), reset_less=True)
-        m.d.sync += [self.o_row.valid.eq(self.i_row.valid), scanned.eq(self.i_row.payload)]
-        m.d.comb += self.o_row.payload.eq(row)
-        with m.If(self.o_row.valid):
-            m.d.comb += [memory.write_row.eq(scanned), memory.write_enable.eq(-1)]
-        with m.Elif(valid[1]):
+        # A scanned row is cleared one cycle after its request.
+        clearing = Signal()
+        cleared_row = Signal(range(config.scan_rows), reset_less=True)
+        m.d.sync += [clearing.eq(self.i_row.valid), cleared_row.eq(self.i_row.payload)]
+        counted = row_rank + 1
+        with m.If(clearing):
+            m.d.comb += [memory.write_row.eq(cleared_row), memory.write_enable.eq(-1)]
+        with m.Elif(valid[counted]):
             m.d.comb += [
-                memory.write_row.eq(digit[1][column_bits:]),
+                memory.write_row.eq(digit[counted][column_bits:]),
                 memory.write_data.eq(Cat(count for _ in range(config.scan_columns))),
-                memory.write_enable.eq(1 << digit[1][:column_bits] if column_bits else 1),
+                memory.write_enable.eq(1 << digit[counted][:column_bits] if column_bits else 1),
             ]
+        asked = clearing
+        for rank in range(memory.latency - 1):
+            later = Signal(name=f"asked{rank}")
+            m.d.sync += later.eq(asked)
+            asked = later
+        m.d.comb += [self.o_row.valid.eq(asked), self.o_row.payload.eq(row)]
         return m

@@ -32,7 +32,8 @@ class TopKLane(wiring.Component):
     Formula: offset = score - base, or a kept offset (`replay`); a score matches if offset and digits agree
     in all known bits. above = offset > 0, equal = offset == 0.
     Timing: `o` follows `i` by 1, `o_digit` by `latency` cycles with `enable`; kept offsets follow
-    `read_row` by 2 such cycles, as the score memory does. Without `enable` nothing moves.
+    `read_row` by 2 such cycles, as the score memory does. Without `enable` nothing moves; `search.count`
+    asks for it in every cycle, else a digit would be counted twice.
     Numerics: the offset has one bit more than a score: exact for any two scores. Kept offsets have
     residual_bits, which a matching offset never exceeds.
     Reset: valid bits, number of kept offsets, `overflow`.
@@ -115,7 +116,7 @@ class TopKLane(wiring.Component):
         with m.If(self.enable):
             m.d.sync += [found.eq(self.o.valid & matches), matching.eq(offset)]
         m.d.comb += [
-            self.o_digit.valid.eq(found & self.enable & search.count),
+            self.o_digit.valid.eq(found & search.count),
             self.o_digit.payload.eq(
                 Mux(search.high, matching[config.digit_bits :], matching[: config.digit_bits])
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -67,7 +67,11 @@ class HistogramScan(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from `i` to `o`: requests, bank, sum, running sum, search, column, result."""
-        return self.config.scan_rows + self._bank_latency + self._sums[0].latency + 4
+        return self.config.scan_rows + self._bank_latency + self._sums[0].latency + self._running_ranks + 3
+
+    @property
+    def _running_ranks(self) -> int:
+        return (self.config.scan_columns - 1).bit_length()
 
     @property
     def interval(self) -> int:
@@ -89,32 +93,41 @@ class HistogramScan(wiring.Component):
             m.d.sync += self.o_row.payload.eq(self.o_row.payload - 1)
 
         # Sum each column over the banks.
-        valid = self.i_rows.valid
         for c, tree in enumerate(self._sums):
             m.submodules[f"sum{c}"] = tree
             m.d.comb += [tree.i[b].eq(self.i_rows.payload[b][c]) for b in range(self.banks)]
-        valid = _delayed_valid(m, valid, self._sums[0].latency, "summed")
-        sums = [tree.o for tree in self._sums]
+        valid = _delayed_valid(m, self.i_rows.valid, self._sums[0].latency, "summed")
 
         # Running sums within the row, from its highest column: from_top[c] = Σ sums[c'] for c' >= c.
-        from_top = [Signal(config.count_bits, name=f"from_top{c}", reset_less=True) for c in range(columns)]
-        for c in range(columns):
-            m.d.sync += from_top[c].eq(sum(sums[c:]))
-        valid = _delayed_valid(m, valid, 1, "ranked")
+        # Each rank doubles their reach.
+        from_top = [tree.o[: config.count_bits] for tree in self._sums]
+        for rank in range(self._running_ranks):
+            reach = 1 << rank
+            longer = [
+                Signal(config.count_bits, name=f"from_top{rank}_{c}", reset_less=True) for c in range(columns)
+            ]
+            for c in range(columns):
+                beyond = from_top[c + reach] if c + reach < columns else 0
+                m.d.sync += longer[c].eq(from_top[c] + beyond)
+            from_top = longer
+        valid = _delayed_valid(m, valid, self._running_ranks, "ranked")
 
-        # Go down the rows until one holds the k-th score; keep what is needed of it.
-        need = Signal(config.count_bits, reset_less=True)
+        # Go down the rows until one holds the last wanted score; keep what is needed of it. With one score
+        # less in the count, the sign of a difference tells.
+        others = Signal(config.count_bits, reset_less=True)  # wanted scores of this row and below, but one
         row = Signal(range(config.scan_rows), reset_less=True)
         searching = Signal()
         held = [Signal(config.count_bits, name=f"held{c}", reset_less=True) for c in range(columns)]
+        below = Signal(signed(config.count_bits + 1))
+        m.d.comb += below.eq(others - from_top[0])
         with m.If(valid & searching):
             m.d.sync += Cat(held).eq(Cat(from_top))
-            with m.If(need <= from_top[0]):
+            with m.If(below < 0):
                 m.d.sync += searching.eq(0)
             with m.Else():
-                m.d.sync += [need.eq(need - from_top[0]), row.eq(row - 1)]
+                m.d.sync += [others.eq(below), row.eq(row - 1)]
         with m.If(self.i.valid):
-            m.d.sync += [need.eq(self.i.payload), row.eq(top_row), searching.eq(1)]
+            m.d.sync += [others.eq(self.i.payload - 1), row.eq(top_row), searching.eq(1)]
         last_row = Signal(range(config.scan_rows), reset_less=True)
         with m.If(self.i.valid):
             m.d.sync += last_row.eq(top_row)
@@ -122,12 +135,14 @@ class HistogramScan(wiring.Component):
             m.d.sync += last_row.eq(last_row - 1)
         ended = _delayed_valid(m, valid & (last_row == 0), 1, "searched")
 
-        # The column: the highest whose running sum reaches `need`.
+        # The column: the highest whose running sum includes that score.
         column = Signal(range(columns), reset_less=True)
         above = Signal(config.count_bits, reset_less=True)  # scores of the row's higher columns
         up_to = Signal(config.count_bits, reset_less=True)  # the same and the column's own
+        need = Signal(config.count_bits, reset_less=True)
+        m.d.sync += need.eq(others + 1)
         for c in range(columns):
-            with m.If(need <= held[c]):
+            with m.If(others < held[c]):
                 m.d.sync += [
                     column.eq(c),
                     above.eq(held[c + 1] if c + 1 < columns else 0),

@@ -11,9 +11,9 @@ from nearkv_sim.golden.topk import TopKResult
 
 # Register ranks, as in nearkv_hdl.attention; tests compare the sums with the RTL's properties.
 _DIGIT_RANKS = 4  # beat or row address to digit
-_COUNT_RANKS = 3  # digit to a histogram row that shows it
-_SCAN_RANKS = 5  # histogram memory, running sum, search, column, result; beside one per level of the bank sum
-_DECIDE_CYCLES = 2  # scan result to the next walk
+_COUNT_RANKS = 4  # digit to a histogram row that shows it
+_SCAN_RANKS = 5  # histogram memory (two), search, column, result; beside those of the two kinds of sums
+_DECIDE_CYCLES = 3  # scan result to the next walk
 _ROW_RANKS = 4  # walk start, score memory, difference
 _EMIT_RANKS = 5  # pick, token memory, sum, output register
 
@@ -32,7 +32,7 @@ class TopKTiming:
     @property
     def pass_overhead(self) -> int:
         """Cycles of a pass beside one per row: counting, scan, decision."""
-        sum_levels = self.config.lanes.bit_length() - 1
+        sum_levels = (self.config.lanes.bit_length() - 1) + (self.config.scan_columns.bit_length() - 1)
         scan = self.config.scan_rows + _SCAN_RANKS + sum_levels
         return _DIGIT_RANKS + _COUNT_RANKS - 1 + scan + _DECIDE_CYCLES
 

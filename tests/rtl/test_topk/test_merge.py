@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearkv_sim.golden.topk import k_highest, merge_selections, select_in_parts
+from nearkv_sim.golden.topk import k_highest
+from nearkv_sim.golden.topk_merge import merge_selections, select_in_parts
 
 
 def test_by_hand():

@@ -76,7 +76,7 @@ def test_memory_reads_what_was_there_before(latency):
 
 
 def test_bank_counts_every_sequence():
-    """All sequences of five cycles with a digit or none: repeats at every distance that forwarding covers."""
+    """All sequences of six cycles with a digit or none: repeats at every distance that forwarding covers."""
     bank = HistogramBank(CONFIG)
 
     async def scan(ctx):
@@ -84,14 +84,15 @@ def test_bank_counts_every_sequence():
         for row in range(CONFIG.scan_rows):
             ctx.set(bank.i_row.payload, row)
             ctx.set(bank.i_row.valid, 1)
-            await ctx.tick().repeat(bank.latency)
+            await ctx.tick()
             ctx.set(bank.i_row.valid, 0)
+            await ctx.tick().repeat(bank.latency - 1)
             assert ctx.get(bank.o_row.valid)
             counts += [ctx.get(bank.o_row.payload[c]) for c in range(CONFIG.scan_columns)]
         return counts
 
     async def process(ctx):
-        for sequence in product((None, 0, 1, 2), repeat=5):
+        for sequence in product((None, 0, 3), repeat=6):
             for digit in sequence:
                 ctx.set(bank.i.valid, digit is not None)
                 ctx.set(bank.i.payload, digit or 0)
