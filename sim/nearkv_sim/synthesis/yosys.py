@@ -53,7 +53,8 @@ def require_yosys() -> str:
     """Version of the installed Yosys; ValueError that names the extra if there is none."""
     if importlib.util.find_spec("pyosys") is None:
         raise ValueError(
-            "synthesis needs Yosys, which the extra `synth` installs: pip install -e '.[synth]', or `make synth`"
+            "synthesis needs Yosys, which the extra `synth` installs: "
+            "pip install -e '.[synth]', or `make synth`"
         )
     return version("pyosys")
 
