@@ -256,7 +256,9 @@ def test_variants_take_the_same_lane_beats_in_the_same_cycles(shape):
     plain_design, plain = run(f"{shape}-plain", job)
     for variant in (HEADS, KEYS, BLOCKS):
         design, result = run(f"{shape}-{variant.value}", job)
-        assert result.flags["o_lanes_active"].first_high_cycle == plain.flags["o_lanes_active"].first_high_cycle
+        assert (
+            result.flags["o_lanes_active"].first_high_cycle == plain.flags["o_lanes_active"].first_high_cycle
+        )
         assert pipeline_ranks(design) > pipeline_ranks(plain_design)
         np.testing.assert_array_equal(result.outputs["o_scores"], plain.outputs["o_scores"])
 

@@ -83,7 +83,11 @@ def test_blocks_are_counted():
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("ulx3s_85f", {"variant": HEADS}, "variant is packed_heads on ecp5; allowed there: plain, mult18x18d"),
+        (
+            "ulx3s_85f",
+            {"variant": HEADS},
+            "variant is packed_heads on ecp5; allowed there: plain, mult18x18d",
+        ),
         ("ulx3s_85f", {"variant": KEYS}, "variant is packed_keys on ecp5"),
         (
             "smartssd_ku15p",
@@ -91,7 +95,11 @@ def test_blocks_are_counted():
             "variant is mult18x18d on xcup; allowed there: plain, packed_heads",
         ),
         ("smartssd_ku15p", {"variant": HEADS, "query_group": 1}, "packed_heads with query_group 1"),
-        ("smartssd_ku15p", {"variant": HEADS, "query_bits": 12}, "query_bits is 12 with variant packed_heads"),
+        (
+            "smartssd_ku15p",
+            {"variant": HEADS, "query_bits": 12},
+            "query_bits is 12 with variant packed_heads",
+        ),
     ],
 )
 def test_variants_that_cannot_be_built_are_refused(name, changes, message):

@@ -45,7 +45,9 @@ class Mult18x18d(wiring.Component):
             if not 2 <= bits <= _BITS:
                 raise ValueError(f"{name} is {bits}; allowed: 2 to {_BITS}")
         self.primitive = primitive
-        super().__init__({"a": In(signed(a_bits)), "b": In(signed(b_bits)), "o": Out(signed(a_bits + b_bits))})
+        super().__init__(
+            {"a": In(signed(a_bits)), "b": In(signed(b_bits)), "o": Out(signed(a_bits + b_bits))}
+        )
 
     @property
     def latency(self) -> int:

@@ -18,12 +18,12 @@ _WRITE_RANKS = 1  # of ROW_RANKS: from taking a beat to `row_complete`, in KeyPl
 class LaneIssue(wiring.Component):
     """Walks the lane beats of every block, token by token, as rows, queries and output places allow.
 
-    Formula: a beat is issued in every cycle in which its row is granted, its block's queries are complete and,
-    if it is a token's first, a credit is left. Credits are places in the output queue; a token takes one with
-    its first beat and `score_taken` returns it.
-    Timing: latency 2 from `row_complete`, 1 from `ready`; interval 1. All three conditions come from registers
-    that look one cycle ahead, so that `o_valid` is one gate. What may still be spent in the present cycle is
-    taken as spent: of n credits n − 1 are in use at full rate.
+    Formula: a beat is issued in every cycle in which its row is granted, its block's queries are complete
+    and, if it is a token's first, a credit is left. Credits are places in the output queue; a token takes one
+    with its first beat and `score_taken` returns it.
+    Timing: latency 2 from `row_complete`, 1 from `ready`; interval 1. All three conditions come from
+    registers that look one cycle ahead, so that `o_valid` is one gate. What may still be spent in the present
+    cycle is taken as spent: of n credits n − 1 are in use at full rate.
     Stalls: any missing condition holds `o_valid` low and the position still.
     Numerics: none.
 
@@ -85,7 +85,9 @@ class LaneIssue(wiring.Component):
         row, sub, chunk = Signal.like(self.o_row), Signal.like(self.o_sub), Signal.like(self.o_beat.chunk)
         block_start, first_chunk, last_token = Signal(init=1), Signal(init=1), Signal()
         head_dim_index = Mux(bank, self.head_dim_index[1], self.head_dim_index[0])
-        last_chunk = chunk == Array(design.lane_beats_per_token(d) - 1 for d in design.head_dims)[head_dim_index]
+        last_chunk = (
+            chunk == Array(design.lane_beats_per_token(d) - 1 for d in design.head_dims)[head_dim_index]
+        )
         last_sub = sub == design.lane_beats_per_plane_beat - 1
         block_end = last_chunk & last_token
         with m.If(issue):
@@ -114,7 +116,9 @@ class LaneIssue(wiring.Component):
         ]
         queries_ready, other_ready = Signal(), Signal()
         m.d.comb += other_ready.eq(Mux(bank, self.ready[0], self.ready[1]))
-        m.d.sync += queries_ready.eq(Mux(issue & block_end, other_ready, Mux(bank, self.ready[1], self.ready[0])))
+        m.d.sync += queries_ready.eq(
+            Mux(issue & block_end, other_ready, Mux(bank, self.ready[1], self.ready[0]))
+        )
         credits, credit_left = Signal(range(self.credits + 1), init=self.credits), Signal(init=1)
         m.d.sync += [
             credits.eq(credits + self.score_taken - (issue & first_chunk)),

@@ -23,10 +23,10 @@ from nearkv_hdl.spec.scorer_pipeline import (
 class PackedDotProduct(wiring.Component):
     """Two numbers, packed into one wide operand, times a shared narrow one: two products per multiplier.
 
-    Formula: o[k] = Σ over the valid beats since `first` of Σ_lane wide[k][lane]·narrow[lane], k = 0, 1. Packed:
-    (wide[1]·2^F + wide[0])·narrow = p1·2^F + p0. Up to `terms` of these are summed as they are; then the low F
-    bits, read as signed, are the sum of p0, and the bits above plus the sign of the low ones (which had
-    borrowed from them) the sum of p1. The two halves of the tree go on separately.
+    Formula: o[k] = Σ over the valid beats since `first` of Σ_lane wide[k][lane]·narrow[lane], k = 0, 1.
+    Packed: (wide[1]·2^F + wide[0])·narrow = p1·2^F + p0. Up to `terms` of these are summed as they are; then
+    the low F bits, read as signed, are the sum of p0, and the bits above plus the sign of the low ones (which
+    had borrowed from them) the sum of p1. The two sums go on in trees of their own.
 
     Timing: latency 3 + log2(terms of a beat) from `narrow` (product, tree, split, accumulator); `wide` enters
     `lead` = 1 cycle before `narrow`, since it is packed in a register rank of its own. Interval 1,

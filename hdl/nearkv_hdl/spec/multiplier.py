@@ -66,8 +66,8 @@ def packing(variant: MacVariant, query: Format) -> Packing:
     terms = _most_terms(query, widest)
     if terms == 0:
         raise ValueError(
-            f"query_bits is {query.width} with variant {variant.value}; allowed: 8, 10, since the lower of two"
-            f" packed products has {widest} bits and reaches {-CODE.min * query.max}"
+            f"query_bits is {query.width} with variant {variant.value}; allowed: 8, 10, since the lower of"
+            f" two packed products has {widest} bits and reaches {-CODE.min * query.max}"
         )
     # A narrower field that holds as many terms makes narrower adders.
     narrowest = next(bits for bits in range(1, widest + 1) if _most_terms(query, bits) == terms)

@@ -19,7 +19,8 @@ QUERY_READ_RANKS = 1
 SCALE_RANKS = 2
 # A score is written to the empty output queue; memory; output register.
 OUTPUT_QUEUE_RANKS = 2
-# A score is taken; that is registered; its credit is counted; the issue logic sees it; one credit is never used.
+# A score is taken; that is registered; its credit is counted; the issue logic sees it. One credit more is
+# never used.
 CREDIT_RANKS = 4
 # MULT18X18D: input, pipeline and output registers. An inferred multiplier has a register behind it.
 MULT18X18D_RANKS = 3

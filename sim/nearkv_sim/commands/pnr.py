@@ -74,4 +74,6 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("place and route ECP5 designs with nextpnr: clock, utilisation, bitstream", _configure, _run)
+COMMAND = Command(
+    "place and route ECP5 designs with nextpnr: clock, utilisation, bitstream", _configure, _run
+)

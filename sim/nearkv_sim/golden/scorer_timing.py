@@ -15,6 +15,7 @@ from nearkv_hdl.spec.scorer_pipeline import (
     pipeline_ranks,
 )
 
+
 @dataclass(frozen=True)
 class JobTiming:
     """Cycles of one job, counted from 0 in the first cycle in which every source is valid.

@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from nearkv_hdl.spec.design import Device
 from nearkv_sim.cosim.build import cache_dir, file_lock
@@ -131,7 +132,7 @@ def _write(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def _read_entry(path: Path) -> tuple[dict, bytes] | None:
+def _read_entry(path: Path) -> tuple[dict[str, Any], bytes] | None:
     """Report and bitstream of a cache entry; None if there is none, or one that is damaged."""
     try:
         report = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
@@ -142,7 +143,7 @@ def _read_entry(path: Path) -> tuple[dict, bytes] | None:
     return (report, bitstream) if intact else None
 
 
-def _run(netlist: str, options: list[str]) -> tuple[dict, bytes]:
+def _run(netlist: str, options: list[str]) -> tuple[dict[str, Any], bytes]:
     with tempfile.TemporaryDirectory(prefix="nearkv-pnr-") as work:
         folder = Path(work)
         (folder / "netlist.json").write_text(netlist, encoding="utf-8")
@@ -166,5 +167,3 @@ def _tool(name: str, arguments: list[str], folder: Path) -> None:
         message = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         message = message or done.stderr.strip().splitlines()[-_MESSAGE_LINES:]
         raise PlacementError("\n".join(message) or f"{name} ended with code {done.returncode}")
-
-

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nearkv_hdl.attention.scorer import Scorer
+from nearkv_hdl.few_pins import FewPins
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.synthesis.nextpnr import GOAL_MHZ, Routed, Router
-from nearkv_sim.synthesis.pins import FewPins
 
 PLACED_MODULE = "nearkv_placed"
 PLACEMENT_CAVEATS = (

@@ -34,8 +34,7 @@ class FewPins(wiring.Component):
         self._component = component
         super().__init__({"i": In(1), "o": Out(1)})
 
-    def elaborate(self, platform: object) -> Module:
-        """Connect every port of the component."""
+    def elaborate(self, platform):
         m = Module()
         m.submodules.component = self._component
         ports = flat_ports(self._component).values()

@@ -50,8 +50,7 @@ class ArrayWithQueries(wiring.Component):
             }
         )
 
-    def elaborate(self, platform: object) -> Module:
-        """Connect the parts with each other and with the ports."""
+    def elaborate(self, platform):
         m = Module()
         m.submodules.queries = queries = self._queries
         m.submodules.array = array = self._array
