@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export AMARANTH_USE_YOSYS := builtin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow lint rtl sim synth waves bench docs clean
+.PHONY: setup demo test test-slow lint rtl sim synth pnr waves bench docs clean
 .DEFAULT_GOAL := setup
 
 setup: $(VENV)/.base
@@ -47,6 +47,10 @@ sim: $(VENV)/.test         ## the cocotb benches, on Verilator and on Icarus whe
 synth: $(VENV)/.synth      ## LUT, FF, DSP and BRAM of every named design
 	rm -rf $(OUT)/synth
 	$(BIN)/nearkv synth --output $(OUT)/synth
+
+pnr: $(VENV)/.pnr          ## Fmax, utilisation and bitstream of the 64-lane scorer on ECP5, best of 5 seeds
+	rm -rf $(OUT)/pnr
+	$(BIN)/nearkv pnr --query-group 1 --output $(OUT)/pnr
 
 waves: $(VENV)/.test       ## one bench with a waveform file
 	rm -rf $(OUT)/waves

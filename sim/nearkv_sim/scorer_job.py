@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearkv.codec.key_block import join_planes, split_planes
 from nearkv_hdl.attention.key_planes import key_layout
 from nearkv_hdl.attention.query_buffer import command_layout, query_layout
-from nearkv_hdl.attention.scorer import score_layout
+from nearkv_hdl.attention.score_output import score_layout
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import CODE, SHIFT
 from nearkv_hdl.spec.layout import KeyFormat

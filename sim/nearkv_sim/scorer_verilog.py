@@ -9,6 +9,9 @@ from nearkv_hdl.verilog import to_verilog
 SCORER_MODULE = "nearkv_scorer"
 
 
-def scorer_verilog(design: DesignConfig) -> str:
-    """Self-contained Verilog with the top module SCORER_MODULE and flat port names."""
-    return to_verilog(Scorer(design), name=SCORER_MODULE)
+def scorer_verilog(design: DesignConfig, *, primitives: bool = False) -> str:
+    """Self-contained Verilog with the top module SCORER_MODULE and flat port names.
+
+    With `primitives` vendor blocks are instantiated where the design's variant has any: for synthesis alone.
+    """
+    return to_verilog(Scorer(design, primitives=primitives), name=SCORER_MODULE)

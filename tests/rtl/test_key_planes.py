@@ -42,6 +42,12 @@ def test_codes_come_back_in_lane_beats(bus_bytes, lanes, formats):
     planes = KeyPlanes(config)
     codes = np.random.default_rng(3).integers(-128, 128, (3, 16, 64), dtype=np.int8)
     seen: list[list[int]] = []
+    complete = 0
+
+    async def rows_complete(ctx):
+        nonlocal complete
+        async for _, _, row_complete in ctx.tick().sample(planes.row_complete):
+            complete += row_complete
 
     async def source(ctx):
         for block, int4 in enumerate(formats):
@@ -60,16 +66,16 @@ def test_codes_come_back_in_lane_beats(bus_bytes, lanes, formats):
             bank = block % 2
             rows, subs = planes.rows, planes.subs
             for row in range(rows):
+                while complete <= block * rows + row:
+                    await ctx.tick()
                 for sub in range(subs):
-                    while ctx.get(planes.high_rows[bank]) <= row or not (int4 or ctx.get(planes.low_rows)):
-                        await ctx.tick()
                     ctx.set(planes.read_bank, bank)
                     ctx.set(planes.read_row, row)
                     ctx.set(planes.read_sub, sub)
                     ctx.set(planes.read_int4, int4)
-                    ctx.set(planes.low_pop, sub == subs - 1 and not int4)
+                    ctx.set(planes.low_drop, sub == subs - 1 and not int4)
                     await ctx.tick()
-                    ctx.set(planes.low_pop, 0)
+                    ctx.set(planes.low_drop, 0)
                     await ctx.tick().repeat(planes.latency - 1)
                     seen.append([ctx.get(code) for code in planes.codes])
             ctx.set(planes.known[bank], 0)
@@ -85,6 +91,7 @@ def test_codes_come_back_in_lane_beats(bus_bytes, lanes, formats):
     simulator = Simulator(planes)
     simulator.add_clock(1e-6)
     simulator.add_testbench(source, background=True)
+    simulator.add_testbench(rows_complete, background=True)
     simulator.add_testbench(limit, background=True)
     simulator.add_testbench(lanes_side)
     simulator.run()

@@ -78,6 +78,7 @@ def test_rows_of_every_head_come_back_from_their_bank(head_dim):
         for block in range(5):
             bank = block % 2
             await load(ctx, buffer, block, head_dim, codes[block])
+            await ctx.tick()
             assert (ctx.get(buffer.known) >> bank) & (ctx.get(buffer.ready) >> bank) & 1
             assert ctx.get(buffer.command[bank].first_token) == 128 * block
             assert ctx.get(buffer.command[bank].bias[2]) == -block

@@ -16,10 +16,12 @@ from nearkv_hdl.attention.key_planes import key_layout
 from nearkv_hdl.attention.query_buffer import query_layout
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.designs import DESIGNS, KU15P
+from nearkv_hdl.spec.designs import DESIGNS, KU15P, LFE5U_85F
 from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_hdl.spec.multiplier import MacVariant
+from nearkv_hdl.spec.scorer_pipeline import pipeline_ranks
 from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, Stalls
-from nearkv_sim.golden.scorer_timing import job_timing, pipeline_latency
+from nearkv_sim.golden.scorer_timing import job_timing
 from nearkv_sim.scorer_job import ScorerJob, random_job, read_scores
 
 INT8, INT4 = KeyFormat.INT8, KeyFormat.INT4
@@ -40,14 +42,36 @@ def custom(**changes) -> DesignConfig:
     return DesignConfig(**{**parameters, **changes})
 
 
-SHAPES = {
-    **{f"group{g}": custom(query_group=g) for g in range(1, 9)},
-    "lanes_below_bus": custom(bus_bytes=32, lanes=8),
-    "lanes_above_bus": custom(bus_bytes=16, lanes=32),
-    "wide_query": custom(query_bits=12),
+PLAIN, HEADS, KEYS, BLOCKS = (
+    MacVariant.PLAIN,
+    MacVariant.PACKED_HEADS,
+    MacVariant.PACKED_KEYS,
+    MacVariant.MULT18X18D,
+)
+ALL = (PLAIN, HEADS, KEYS, BLOCKS)
+# Which variants every shape is built in; heads do not pack alone, and 12 bits do not pack at all.
+VARIANTS = {
+    "group1": ({"query_group": 1}, (PLAIN, KEYS, BLOCKS)),
+    "group2": ({}, ALL),
+    "group3": ({"query_group": 3}, (HEADS, KEYS)),
+    **{f"group{g}": ({"query_group": g}, (HEADS,)) for g in (4, 6, 7)},
+    **{f"group{g}": ({"query_group": g}, (PLAIN, HEADS)) for g in (5, 8)},
+    "lanes_below_bus": ({"bus_bytes": 32, "lanes": 8}, ALL),
+    "lanes_above_bus": ({"bus_bytes": 16, "lanes": 32}, ALL),
+    "ten_bits": ({"query_bits": 10}, ALL),
+    "wide_query": ({"query_bits": 12}, (PLAIN, BLOCKS)),
     # Four lane beats a block: two whole blocks are in the pipeline behind a third.
-    "blocks_below_latency": custom(bus_bytes=32, lanes=64, head_dims=(64,), block_tokens=4),
+    "blocks_below_latency": ({"bus_bytes": 32, "lanes": 64, "head_dims": (64,), "block_tokens": 4}, ALL),
 }
+SHAPES = {
+    f"{shape}-{variant.value}": custom(
+        variant=variant, device=LFE5U_85F if variant is BLOCKS else KU15P, **changes
+    )
+    for shape, (changes, variants) in VARIANTS.items()
+    for variant in variants
+}
+GROUP1 = [name for name in SHAPES if name.startswith("group1-")]
+GROUP2 = [name for name in SHAPES if name.startswith("group2-")]
 
 
 @cache
@@ -76,9 +100,10 @@ def check(name: str, job: ScorerJob, stalls: Stalls | None = None):
     return design, result
 
 
-def test_smallest_block_by_hand():
+@pytest.mark.parametrize("name", GROUP1)
+def test_smallest_block_by_hand(name):
     """One code of 1·16 + 2 and one of −1: scores can be worked out on paper."""
-    design = SHAPES["group1"]
+    design = SHAPES[name]
     codes = np.zeros((design.block_tokens, 64), np.int8)
     codes[0, 0], codes[3, 63] = 18, -1
     query = np.zeros((1, 64), np.int16)
@@ -86,7 +111,7 @@ def test_smallest_block_by_hand():
     constants = {"shift": np.array([[2]]), "bias": np.array([[1000]])}
     for key_format, first, third in ((INT8, 5 * 18 * 4, -7 * -1 * 4), (INT4, 5 * 16 * 4, -7 * -16 * 4)):
         job = ScorerJob((key_format,), np.array([7 * 16]), (codes,), (query,), **constants)
-        _, result = check("group1", job)
+        _, result = check(name, job)
         token, scores, _ = read_scores(design, result.outputs["o_scores"])
         expected = np.full(design.block_tokens, 1000)
         expected[0] += first
@@ -160,30 +185,32 @@ def test_lanes_work_on_995_of_1000_cycles(key_formats, head_dim):
     assert lanes.high_cycles / (lanes.last_high_cycle - lanes.first_high_cycle + 1) >= 0.995
 
 
-@pytest.mark.parametrize("name", ["group2", "lanes_below_bus", "tiny"])
+@pytest.mark.parametrize("name", [*GROUP2, "lanes_below_bus-plain", "lanes_below_bus-packed_keys", "tiny"])
 def test_latency_is_what_the_component_says(name):
     design, _ = compiled(name)
     scorer = Scorer(design)
-    assert scorer.pipeline_latency == pipeline_latency(design)
+    assert scorer.pipeline_latency == pipeline_ranks(design)
     job = random_job(design, 1, np.random.default_rng(0), head_dims=(64,))
     _, result = run(name, job)
     last_beat = result.flags["o_lanes_active"].last_high_cycle
     assert result.ports["o_scores"].last_cycle - last_beat == scorer.latency
 
 
-def test_a_slow_sink_stops_the_lanes_and_loses_nothing():
+@pytest.mark.parametrize("name", GROUP2)
+def test_a_slow_sink_stops_the_lanes_and_loses_nothing(name):
     """The sink takes a beat in few cycles: the lanes must work on fewer cycles than at full rate."""
-    job = random_job(SHAPES["group3"], 20, np.random.default_rng(4), head_dims=(64,))
-    design, free = check("group3", job)
-    _, held = check("group3", job, Stalls(seed=9, input_probability=0.0, output_probability=0.95))
+    job = random_job(SHAPES[name], 20, np.random.default_rng(4), head_dims=(64,))
+    design, free = check(name, job)
+    _, held = check(name, job, Stalls(seed=9, input_probability=0.0, output_probability=0.95))
     assert held.ports["o_scores"].blocked_cycles > free.cycles
     assert held.flags["o_lanes_active"].high_cycles == free.flags["o_lanes_active"].high_cycles
     assert held.cycles > 2 * free.cycles == 2 * job_timing(design, job.head_dims, job.key_format).cycles
 
 
-def test_missing_queries_hold_the_scores_back():
+@pytest.mark.parametrize("name", GROUP2)
+def test_missing_queries_hold_the_scores_back(name):
     """The lanes wait for queries; they never work with what the bank held before."""
-    design, component = compiled("group2")
+    design, component = compiled(name)
     job = random_job(design, 2, np.random.default_rng(6))
     words = job.input_words(design)
     with pytest.raises(CosimDeadlock, match="o_scores 16 of 32 beats"):
@@ -192,12 +219,13 @@ def test_missing_queries_hold_the_scores_back():
             {"o_scores": 2 * design.block_tokens},
             max_idle_cycles=500,
         )
-    check("group2", job)
+    check(name, job)
 
 
+@pytest.mark.parametrize("name", GROUP2)
 @pytest.mark.parametrize("port", ["i_keys", "i_query"])
-def test_a_misplaced_last_is_flagged(port):
-    design, component = compiled("group2")
+def test_a_misplaced_last_is_flagged(name, port):
+    design, component = compiled(name)
     job = random_job(design, 2, np.random.default_rng(8))
     words = job.input_words(design)
     words[port] = words[port].copy()
@@ -206,22 +234,37 @@ def test_a_misplaced_last_is_flagged(port):
     result = component.run(words, {"o_scores": 2 * design.block_tokens})
     assert result.signals["o_framing_error"] == 1
     component.reset()
-    check("group2", job)
+    check(name, job)
 
 
-def test_a_score_beyond_32_bits_is_flagged():
-    design, component = compiled("group2")
+@pytest.mark.parametrize("name", GROUP2)
+def test_a_score_beyond_32_bits_is_flagged(name):
+    design, component = compiled(name)
     job = random_job(design, 1, np.random.default_rng(8), extreme=True)
     too_large = ScorerJob(
         job.key_format, job.first_token, job.codes, job.query_codes, job.shift, np.full((1, 2), 2**31 - 1)
     )
     assert component.run(too_large.input_words(design), {"o_scores": 16}).signals["o_overflow"] == 1
     component.reset()
-    check("group2", job)
+    check(name, job)
+
+
+@pytest.mark.parametrize("shape", ["group2", "ten_bits", "lanes_above_bus"])
+def test_variants_take_the_same_lane_beats_in_the_same_cycles(shape):
+    """Only the distance to the scores differs, by the ranks that the variant has more than the plain one."""
+    job = random_job(SHAPES[f"{shape}-plain"], 9, np.random.default_rng(21))
+    plain_design, plain = run(f"{shape}-plain", job)
+    for variant in (HEADS, KEYS, BLOCKS):
+        design, result = run(f"{shape}-{variant.value}", job)
+        assert (
+            result.flags["o_lanes_active"].first_high_cycle == plain.flags["o_lanes_active"].first_high_cycle
+        )
+        assert pipeline_ranks(design) > pipeline_ranks(plain_design)
+        np.testing.assert_array_equal(result.outputs["o_scores"], plain.outputs["o_scores"])
 
 
 def test_timing_arguments():
-    design = SHAPES["group1"]
+    design = SHAPES["group1-plain"]
     with pytest.raises(ValueError, match="0 head_dims"):
         job_timing(design, [], [])
     with pytest.raises(ValueError, match="1 head_dims and 2"):

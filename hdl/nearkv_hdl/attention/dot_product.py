@@ -7,20 +7,33 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import AdderTree, delayed, shape_of
+from nearkv_hdl.arith.mult18x18d import Mult18x18d
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.formats import CODE
+from nearkv_hdl.spec.formats import CODE, Format
+from nearkv_hdl.spec.multiplier import MacVariant
+from nearkv_hdl.spec.scorer_pipeline import INFERRED_MULTIPLIER_RANKS
+
+
+def accumulated(m: Module, number: Format, value, valid, first, name: str) -> Signal:
+    """Register of that format which holds the sum of the valid values since the `first`."""
+    accumulator = Signal(shape_of(number), name=name, reset_less=True)
+    with m.If(valid):
+        m.d.sync += accumulator.eq(Mux(first, 0, accumulator) + value)
+    return accumulator
 
 
 class DotProduct(wiring.Component):
     """Multiplies, adds over the lanes and accumulates over the chunks of a token.
 
     Formula: o = Σ over the valid beats since `first` of Σ_lane codes[lane]·query[lane].
-    Timing: latency 2 + log2(lanes) (product, tree, accumulator), interval 1, free-running; `valid` and
-    `first` enter with the operands and are delayed inside. Cycles without `valid` leave the sum as it is.
+    Timing: latency 2 + log2(lanes) (product, tree, accumulator), 2 more with MULT18X18D; interval 1,
+    free-running; `valid` and `first` enter with the operands and are delayed inside. Cycles without `valid`
+    leave the sum as it is.
     Numerics: exact; o has format `design.dot`, wide enough for the largest head_dim.
 
     Args:
-        design: lanes and formats.
+        design: lanes, formats and whether products are `mult18x18d`; plain otherwise.
+        primitives: instantiate vendor blocks instead of their behavioural twins.
 
     Members:
         codes: signed key codes.
@@ -31,9 +44,13 @@ class DotProduct(wiring.Component):
 
     """
 
-    def __init__(self, design: DesignConfig) -> None:
+    def __init__(self, design: DesignConfig, *, primitives: bool = False) -> None:
         self.design = design
         self._tree = AdderTree(design.product, design.lanes)
+        self._blocks: list[Mult18x18d] = []
+        if design.mac_variant is MacVariant.MULT18X18D:
+            widths = CODE.width, design.query_code.width
+            self._blocks = [Mult18x18d(*widths, primitive=primitives) for _ in range(design.lanes)]
         super().__init__(
             {
                 "codes": In(shape_of(CODE)).array(design.lanes),
@@ -47,7 +64,8 @@ class DotProduct(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from operands to accumulated sum."""
-        return 1 + self._tree.latency + 1
+        multiply = self._blocks[0].latency if self._blocks else INFERRED_MULTIPLIER_RANKS
+        return multiply + self._tree.latency + 1
 
     @property
     def interval(self) -> int:
@@ -62,10 +80,11 @@ class DotProduct(wiring.Component):
             valid = delayed(m, valid, f"valid{rank}")
             first = delayed(m, first, f"first{rank}")
         for lane in range(self.design.lanes):
-            product = delayed(m, self.codes[lane] * self.query[lane], f"product{lane}")
-            m.d.comb += tree.i[lane].eq(product)
-        accumulator = Signal(shape_of(self.design.dot), reset_less=True)
-        with m.If(valid):
-            m.d.sync += accumulator.eq(Mux(first, 0, accumulator) + tree.o)
-        m.d.comb += self.o.eq(accumulator)
+            code, query_code = self.codes[lane], self.query[lane]
+            if self._blocks:
+                m.submodules[f"block{lane}"] = block = self._blocks[lane]
+                m.d.comb += [block.a.eq(code), block.b.eq(query_code), tree.i[lane].eq(block.o)]
+            else:
+                m.d.comb += tree.i[lane].eq(delayed(m, code * query_code, f"product{lane}"))
+        m.d.comb += self.o.eq(accumulated(m, self.design.dot, tree.o, valid, first, "accumulator"))
         return m

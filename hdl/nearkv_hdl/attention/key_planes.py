@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.attention.query_buffer import BANKS
+from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import CODE, CODE_HIGH_NIBBLE
 from nearkv_hdl.spec.layout import KeyFormat
@@ -26,8 +27,9 @@ class KeyPlanes(wiring.Component):
     half of a low plane, the next block's high plane streams in, so that bus and lanes never wait for each
     other in the steady state.
 
-    Timing: one beat per cycle; a row can be read in the cycle after it was accepted; `codes` follows the
-    read by `latency` = 2 cycles. `i_keys.ready` depends on registers alone.
+    Timing: one beat per cycle; a row can be read two cycles after its last beat was accepted, one after
+    `row_complete`; `codes` follows the read by `latency` = 3 cycles. `i_keys.ready` depends on registers
+    alone, and no input reaches a memory but through a register.
     Numerics: none, code = 16·high + low.
 
     Args:
@@ -37,11 +39,12 @@ class KeyPlanes(wiring.Component):
         i_keys: plane beats; `last` marks the final beat of a block and is checked.
         known, head_dim_index, key_format: per bank, whether its command is held, and two fields of it.
         release: per bank, a pulse that frees it.
-        high_rows: per bank, rows of the high plane that can be read.
-        low_rows: rows of the low queue that can be read.
+        row_complete: from the next cycle on one more row can be read, of the high plane in INT4, of both in
+            INT8; rows complete in the order in which they are to be read.
+        low_rows: rows in the low queue, or on their way to it.
         read_bank, read_row, read_sub, read_int4: lane beat to read: row of the bank's high plane, and which
             `lanes` nibbles of the row; the low nibbles come from the queue's head.
-        low_pop: drop the queue's head after this read.
+        low_drop: drop the queue's head after this read.
         codes: signed codes of the lanes.
         framing_error: high in a cycle whose key beat has `last` in the wrong place.
 
@@ -52,6 +55,9 @@ class KeyPlanes(wiring.Component):
         self.rows = design.plane_rows
         self.queue_rows = design.low_queue_rows
         self.subs = design.lane_beats_per_plane_beat
+        row_bits = 8 * design.bus_bytes
+        self._high = SyncMemory(row_bits, BANKS * self.rows, latency=2)
+        self._low = SyncMemory(row_bits, self.queue_rows, latency=2)
         super().__init__(
             {
                 "i_keys": In(stream.Signature(key_layout(design))),
@@ -59,13 +65,13 @@ class KeyPlanes(wiring.Component):
                 "head_dim_index": In(data.ArrayLayout(2, BANKS)),
                 "key_format": In(BANKS),
                 "release": In(BANKS),
-                "high_rows": Out(data.ArrayLayout(range(self.rows + 1), BANKS)),
+                "row_complete": Out(1),
                 "low_rows": Out(range(self.queue_rows + 1)),
                 "read_bank": In(1),
                 "read_row": In(range(self.rows)),
                 "read_sub": In(range(self.subs)),
                 "read_int4": In(1),
-                "low_pop": In(1),
+                "low_drop": In(1),
                 "codes": Out(shape_of(CODE)).array(design.lanes),
                 "framing_error": Out(1),
             }
@@ -73,8 +79,8 @@ class KeyPlanes(wiring.Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a read to its codes: memory, then the nibble multiplexer."""
-        return 2
+        """Cycles from a read to its codes: memory, its output register, nibble multiplexer."""
+        return self._high.latency + 1
 
     @property
     def interval(self) -> int:
@@ -84,11 +90,8 @@ class KeyPlanes(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         design = self.design
-        row_bits = 8 * design.bus_bytes
-        high = m.submodules.high = memory.Memory(shape=row_bits, depth=BANKS * self.rows, init=[])
-        low = m.submodules.low = memory.Memory(shape=row_bits, depth=self.queue_rows, init=[])
-        high_write, high_read = high.write_port(), high.read_port()
-        low_write, low_read = low.write_port(), low.read_port()
+        m.submodules.high = high = self._high
+        m.submodules.low = low = self._low
 
         # Bus side: fill the high plane of a bank, then (INT8) the queue.
         bank = Signal(1)
@@ -106,20 +109,22 @@ class KeyPlanes(wiring.Component):
         int4 = self.key_format.bit_select(bank, 1) == KeyFormat.INT4
         last_row = row == last_rows[self.head_dim_index[bank]]
         final = last_row & (in_low | int4)
+        write_data = delayed(m, self.i_keys.payload.data, "write_data")
+        m.d.sync += [
+            high.write_enable.eq(take & ~in_low),
+            low.write_enable.eq(take & in_low),
+            self.row_complete.eq(take & (in_low | int4)),
+        ]
         m.d.comb += [
-            high_write.addr.eq(bank * self.rows + row),
-            high_write.data.eq(self.i_keys.payload.data),
-            high_write.en.eq(take & ~in_low),
-            low_write.addr.eq(tail),
-            low_write.data.eq(self.i_keys.payload.data),
-            low_write.en.eq(take & in_low),
+            high.write_row.eq(delayed(m, bank * self.rows + row, "write_row")),
+            high.write_data.eq(write_data),
+            low.write_row.eq(delayed(m, tail, "write_tail")),
+            low.write_data.eq(write_data),
             self.framing_error.eq(take & (self.i_keys.payload.last != final)),
         ]
         for b in range(BANKS):
             with m.If(self.release[b]):
-                m.d.sync += [complete[b].eq(0), self.high_rows[b].eq(0)]
-            with m.If(take & ~in_low & (bank == b)):
-                m.d.sync += self.high_rows[b].eq(self.high_rows[b] + 1)
+                m.d.sync += complete[b].eq(0)
             with m.If(take & final & (bank == b)):
                 m.d.sync += complete[b].eq(1)
         with m.If(take):
@@ -130,21 +135,27 @@ class KeyPlanes(wiring.Component):
                 m.d.sync += bank.eq(~bank)
         with m.If(take & in_low):
             m.d.sync += tail.eq(Mux(tail == self.queue_rows - 1, 0, tail + 1))
-        with m.If(self.low_pop):
+        drop = Signal()
+        m.d.sync += drop.eq(self.low_drop)
+        with m.If(self.low_drop):
             m.d.sync += head.eq(Mux(head == self.queue_rows - 1, 0, head + 1))
-        m.d.sync += self.low_rows.eq(self.low_rows + (take & in_low) - self.low_pop)
+        m.d.sync += self.low_rows.eq(self.low_rows + (take & in_low) - drop)
 
         # Lane side: read both rows, then pick the lane beat's nibbles.
         m.d.comb += [
-            high_read.addr.eq(self.read_bank * self.rows + self.read_row),
-            low_read.addr.eq(head),
+            high.read_row.eq(self.read_bank * self.rows + self.read_row),
+            high.read_enable.eq(1),
+            low.read_row.eq(head),
+            low.read_enable.eq(1),
         ]
-        sub, is_int4 = delayed(m, self.read_sub, "sub"), delayed(m, self.read_int4, "is_int4")
+        sub, is_int4 = self.read_sub, self.read_int4
+        for rank in range(high.latency):
+            sub, is_int4 = delayed(m, sub, f"sub{rank}"), delayed(m, is_int4, f"is_int4_{rank}")
         nibble_bits = CODE_HIGH_NIBBLE.width
         for lane, code in enumerate(self.codes):
             places = [sub_beat * design.lanes + lane for sub_beat in range(self.subs)]
-            high_nibble = Array(high_read.data.word_select(place, nibble_bits) for place in places)[sub]
-            low_nibble = Array(low_read.data.word_select(place, nibble_bits) for place in places)[sub]
+            high_nibble = Array(high.read_data.word_select(place, nibble_bits) for place in places)[sub]
+            low_nibble = Array(low.read_data.word_select(place, nibble_bits) for place in places)[sub]
             whole = Cat(Mux(is_int4, 0, low_nibble), high_nibble).as_signed()
             m.d.comb += code.eq(delayed(m, whole, f"code{lane}"))
         return m

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Module, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import BIAS, SHIFT, TOKEN_INDEX
 
@@ -43,8 +43,9 @@ class QueryBuffer(wiring.Component):
     A block's command is taken as soon as a bank is free, then its query beats, head by head and chunk by
     chunk. A bank is free again when the scorer pulses `release` for it.
 
-    Timing: the command takes one cycle, every query beat one; `query` follows `read_bank`/`read_chunk` by
-    `latency` = 1 cycle. Neither stream ever waits for the other's valid.
+    Timing: the command takes one cycle, every query beat one; a bank is `ready` two cycles after its last
+    beat; `query` follows `read_bank`/`read_chunk` by `latency` = 1 cycle. Neither stream ever waits for the
+    other's valid, and no input reaches a memory but through a register.
     Numerics: none, codes pass through.
 
     Args:
@@ -56,7 +57,7 @@ class QueryBuffer(wiring.Component):
         command: the command held by each bank.
         known: per bank, its command is held.
         ready: per bank, its queries are complete and not used up.
-        used: per bank, a pulse with the last read of its queries.
+        used: per bank, a pulse when the last lane beat on its queries is issued.
         release: per bank, a later pulse that frees it, when its constants have been used, too.
         read_bank, read_chunk: row to read.
         query: that row of every query head.
@@ -133,20 +134,26 @@ class QueryBuffer(wiring.Component):
                 m.d.sync += [chunk.eq(0), head.eq(head + 1)]
             with m.If(final):
                 m.d.sync += [head.eq(0), loading.eq(0), bank.eq(~bank)]
-                with m.Switch(bank):
-                    for b in range(BANKS):
-                        with m.Case(b):
-                            m.d.sync += self.ready[b].eq(1)
+        # The beat is written, and the bank complete, from registers: neither waits for this cycle's valid.
+        loaded = Signal(BANKS)
+        m.d.sync += loaded.eq((take & final) << bank)
+        for b in range(BANKS):
+            with m.If(loaded[b]):
+                m.d.sync += self.ready[b].eq(1)
         m.d.comb += self.framing_error.eq(take & (self.i_query.payload.last != final))
 
+        row = delayed(m, bank * self.chunks + chunk, "row")
+        beat = delayed(m, Value.cast(self.i_query.payload.data), "beat")
         for h in range(design.query_group):
+            write_enable = Signal(name=f"write{h}")
+            m.d.sync += write_enable.eq(take & (head == h))
             rows = memory.Memory(shape=query_row_layout(design), depth=BANKS * self.chunks, init=[])
             m.submodules[f"head{h}"] = rows
             write, read = rows.write_port(), rows.read_port()
             m.d.comb += [
-                write.addr.eq(bank * self.chunks + chunk),
-                write.data.eq(self.i_query.payload.data),
-                write.en.eq(take & (head == h)),
+                write.addr.eq(row),
+                Value.cast(write.data).eq(beat),
+                write.en.eq(write_enable),
                 read.addr.eq(self.read_bank * self.chunks + self.read_chunk),
                 self.query[h].eq(read.data),
             ]

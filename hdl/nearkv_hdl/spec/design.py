@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from nearkv_hdl.spec.formats import CODE, Format, folded_query, is_power_of_two
 from nearkv_hdl.spec.layout import BLOCK_TOKENS, HEAD_DIMS, MAX_QUERY_GROUP, KeyBlockLayout, KeyFormat
+from nearkv_hdl.spec.multiplier import Family as Family  # part of a device, so that it is found here too
+from nearkv_hdl.spec.multiplier import MacVariant, check_variant, default_variant
 
 # By the cycle formula the first extra row is what keeps bus and lanes from ever waiting for each other at
 # full rate (without it up to 0.8 % of the cycles are lost); the others ride out short pauses of the source.
 LOW_QUEUE_MARGIN_ROWS = 8
-
-
-class Family(Enum):
-    """FPGA family a design is synthesised for, by the name Yosys knows it under."""
-
-    ULTRASCALE_PLUS = "xcup"
-    ECP5 = "ecp5"
 
 
 @dataclass(frozen=True)
@@ -48,6 +42,7 @@ class DesignConfig:
         query_bits: width of a folded query code, 8, 10 or 12.
         clock_hz: clock the cycle counts are turned into time with.
         block_tokens: tokens of a key block, 128 in layout version 1; smaller in tests.
+        variant: how products are mapped to DSP blocks; None takes `default_variant` of the device's family.
 
     Raises ValueError that quotes the value and says what is allowed.
 
@@ -62,6 +57,7 @@ class DesignConfig:
     clock_hz: int
     query_bits: int = 8
     block_tokens: int = BLOCK_TOKENS
+    variant: MacVariant | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -88,7 +84,7 @@ class DesignConfig:
             )
         if self.clock_hz <= 0:
             raise ValueError(f"clock_hz is {self.clock_hz}; allowed: above 0")
-        folded_query(self.query_bits)
+        check_variant(self.mac_variant, self.device.family, self.query_code, self.query_group)
         for head_dim in self.head_dims:
             layout = KeyBlockLayout(head_dim, self.block_tokens)
             if layout.plane_bytes < 4 * self.bus_bytes:
@@ -160,10 +156,24 @@ class DesignConfig:
         """Beats of a block's folded queries on the query port (`lanes` codes a beat, head by head)."""
         return self.query_group * self.lane_beats_per_token(head_dim)
 
+    # Multipliers.
+
     @property
     def macs(self) -> int:
-        """Multipliers of the scorer."""
+        """Products of the scorer in one cycle."""
         return self.lanes * self.query_group
+
+    @property
+    def mac_variant(self) -> MacVariant:
+        """How these products are mapped to DSP blocks."""
+        return self.variant or default_variant(self.device.family, self.query_code, self.query_group)
+
+    @property
+    def dsp_blocks(self) -> int:
+        """DSP blocks of the scorer: one per product, or per two; an odd head of packed heads has its own."""
+        if self.mac_variant is MacVariant.PACKED_HEADS:
+            return self.lanes * -(-self.query_group // 2)
+        return self.macs // 2 if self.mac_variant is MacVariant.PACKED_KEYS else self.macs
 
     # On-chip memories.
 

@@ -13,7 +13,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from nearkv_hdl.attention.scorer import score_layout
+from nearkv_hdl.attention.score_output import score_layout
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.benches.harness import StreamBench, beats_of, parameters, report, words_of

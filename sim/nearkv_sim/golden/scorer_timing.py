@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import KeyFormat
-
-# Ranks of the data path beside the adder tree, as in nearkv_hdl.attention: plane memory and nibble
-# multiplexer, product, accumulator, shift, bias; then the output queue. Tests compare the sum with the RTL's.
-_FIXED_RANKS = 2 + 1 + 1 + 1 + 1
-_OUTPUT_QUEUE_CYCLES = 2
-
-
-def pipeline_latency(design: DesignConfig) -> int:
-    """Cycles from a token's last lane beat to its write into the output queue."""
-    return _FIXED_RANKS + (design.lanes.bit_length() - 1)
+from nearkv_hdl.spec.scorer_pipeline import (
+    DROP_RANKS,
+    OUTPUT_QUEUE_RANKS,
+    QUERY_RANKS,
+    ROW_RANKS,
+    pipeline_ranks,
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def job_timing(design: DesignConfig, head_dims: Sequence[int], key_formats: Sequ
             f"job has {len(head_dims)} head_dims and {len(key_formats)} key_formats; allowed: at least one"
             " block, as many of both"
         )
-    latency = pipeline_latency(design)
+    latency = pipeline_ranks(design)
     subs = design.lane_beats_per_plane_beat
     queue = design.low_queue_rows
     released = [-1, -1]  # cycle in which each of the two banks was last released
@@ -61,12 +58,12 @@ def job_timing(design: DesignConfig, head_dims: Sequence[int], key_formats: Sequ
     next_command, bus_free, lanes_free = 0, 0, 0
     low_rows, lane_beats, first_beat = 0, 0, -1
 
-    def popped(row: int) -> int:
-        """Cycle in which the lanes drop a row of the low queue; before time 0 for the first `queue` rows."""
+    def dropped(row: int) -> int:
+        """Cycle in which a row of the low queue has left it; before time 0 for the first `queue` rows."""
         for first_row, start in reversed(lane_start):
             if first_row <= row:
-                return start + (row - first_row + 1) * subs - 1
-        return -1
+                return start + (row - first_row + 1) * subs + DROP_RANKS
+        return 0
 
     for block, (head_dim, key_format) in enumerate(zip(head_dims, key_formats, strict=True)):
         rows = design.plane_beats(head_dim)
@@ -75,13 +72,13 @@ def job_timing(design: DesignConfig, head_dims: Sequence[int], key_formats: Sequ
         next_command = queries_ready
         bus_start = max(command + 1, bus_free)
         if key_format is KeyFormat.INT8:
-            first_low = max(bus_start + rows, popped(low_rows - queue) + 1)
-            start = max(lanes_free, queries_ready, first_low + 1)
+            first_low = max(bus_start + rows, dropped(low_rows - queue))
+            start = max(lanes_free, queries_ready + QUERY_RANKS, first_low + ROW_RANKS)
             lane_start.append((low_rows, start))
             low_rows += rows
-            last_bus = max(first_low + rows - 1, popped(low_rows - 1 - queue) + 1)
+            last_bus = max(first_low + rows - 1, dropped(low_rows - 1 - queue))
         else:
-            start = max(lanes_free, queries_ready, bus_start + 1)
+            start = max(lanes_free, queries_ready + QUERY_RANKS, bus_start + ROW_RANKS)
             last_bus = bus_start + rows - 1
         bus_free = last_bus + 1
         beats = design.lane_beats_per_block(head_dim)
@@ -90,7 +87,7 @@ def job_timing(design: DesignConfig, head_dims: Sequence[int], key_formats: Sequ
         first_beat = start if first_beat < 0 else first_beat
         released[block % 2] = lanes_free - 1 + latency
     last_beat = lanes_free - 1
-    return JobTiming(last_beat + latency + _OUTPUT_QUEUE_CYCLES + 1, first_beat, last_beat, lane_beats)
+    return JobTiming(last_beat + latency + OUTPUT_QUEUE_RANKS + 1, first_beat, last_beat, lane_beats)
 
 
 def job_cycles(design: DesignConfig, head_dims: Sequence[int], key_formats: Sequence[KeyFormat]) -> int:

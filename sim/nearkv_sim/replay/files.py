@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nearkv_hdl.attention.key_planes import key_layout
 from nearkv_hdl.attention.query_buffer import command_layout, query_layout
-from nearkv_hdl.attention.scorer import score_layout
+from nearkv_hdl.attention.score_output import score_layout
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.cosim.words import pack_words
 from nearkv_sim.golden.scorer_timing import job_cycles

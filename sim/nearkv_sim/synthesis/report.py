@@ -39,7 +39,7 @@ class DesignReport:
 
 def synthesise_design(design: DesignConfig) -> DesignReport:
     """Synthesise the scorer of a design for its device; raises as `synthesise` and `count_resources`."""
-    netlist = synthesise(scorer_verilog(design), SCORER_MODULE, design.device.family)
+    netlist = synthesise(scorer_verilog(design, primitives=True), SCORER_MODULE, design.device.family)
     used = count_resources(netlist.cells, design.device.family)
     problems = mapping_problems(design, used) + budget_problems(design.name, used)
     return DesignReport(design, netlist, used, tuple(problems))

@@ -117,12 +117,15 @@ def least_plane_brams(design: DesignConfig) -> float:
 def mapping_problems(design: DesignConfig, used: Resources) -> list[str]:
     """What a netlist of the scorer got wrong, one line each; empty if it is as intended.
 
-    Every multiplier must be one DSP block and the key planes must lie in block RAM: either in LUTs would
-    be an order of magnitude larger and slower.
+    Every product must lie in a DSP block, as many in one as the design's variant packs, and the key planes in
+    block RAM: either in LUTs would be an order of magnitude larger and slower.
     """
     problems = []
-    if used.dsps != design.macs:
-        problems.append(f"{used.dsps:g} DSP blocks for {design.macs} multipliers; allowed: one each")
+    if used.dsps != design.dsp_blocks:
+        problems.append(
+            f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: {design.dsp_blocks} with variant"
+            f" {design.mac_variant.value}"
+        )
     least = least_plane_brams(design)
     if used.brams < least:
         problems.append(f"{used.brams:g} block RAMs; allowed: at least {least:g}, which the key planes fill")

@@ -94,24 +94,36 @@ def _read_entry(path: Path) -> dict[str, int] | None:
     return entry if is_count else None
 
 
+def mapped_netlist(verilog: str, top: str, family: Family) -> str:
+    """The netlist of primitive cells itself, as Yosys writes JSON; not cached, errors as `synthesise`."""
+    require_yosys()
+    with tempfile.TemporaryDirectory(prefix="nearkv-synth-") as work:
+        return _run_script(Path(work), verilog, _PASSES[family].format(top=top), "write_json {output}")
+
+
 def _run(verilog: str, passes: str) -> dict[str, int]:
     with tempfile.TemporaryDirectory(prefix="nearkv-synth-") as work:
-        source, script, report = (Path(work) / name for name in ("design.v", "script.ys", "cells.json"))
-        source.write_text(verilog, encoding="utf-8")
-        script.write_text(
-            f"read_verilog {source.name}\n{passes}\ntee -q -o {report.name} stat -json\n", encoding="utf-8"
-        )
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROGRAM, script.name],
-            cwd=work,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-        if done.returncode:
-            message = done.stderr.strip().splitlines()[-_MESSAGE_LINES:]
-            raise SynthesisError("\n".join(message) or f"Yosys ended with code {done.returncode}")
-        counts = json.loads(report.read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
+        report = _run_script(Path(work), verilog, passes, "tee -q -o {output} stat -json")
+    counts = json.loads(report)["design"]["num_cells_by_type"]
     # $scopeinfo remembers the hierarchy that was flattened and is no hardware.
     return {name: counts[name] for name in sorted(counts) if name != "$scopeinfo"}
+
+
+def _run_script(work: Path, verilog: str, passes: str, write: str) -> str:
+    """Read the Verilog, run the passes, return what the last command writes to its `{output}`."""
+    source, script, output = (work / name for name in ("design.v", "script.ys", "output.json"))
+    source.write_text(verilog, encoding="utf-8")
+    commands = [f"read_verilog {source.name}", passes, write.format(output=output.name)]
+    script.write_text("\n".join([*commands, ""]), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _PROGRAM, script.name],
+        cwd=work,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        message = done.stderr.strip().splitlines()[-_MESSAGE_LINES:]
+        raise SynthesisError("\n".join(message) or f"Yosys ended with code {done.returncode}")
+    return output.read_text(encoding="utf-8")

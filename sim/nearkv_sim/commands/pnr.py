@@ -1,0 +1,79 @@
+"""`nearkv pnr`: highest clock, utilisation and bitstream of ECP5 designs, best of several seeds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from nearkv.command import Command
+from nearkv.result_folder import check_new_folder, write_new_folder
+from nearkv_hdl.spec.designs import get_design
+from nearkv_sim.synthesis.nextpnr import PlacementError, check_part, require_nextpnr
+from nearkv_sim.synthesis.placement import PLACEMENT_CAVEATS, as_record, place_design, table_rows
+from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
+
+DEFAULT_DESIGNS = ("ulx3s_85f", "ecp5_5g_85f")
+DEFAULT_SEEDS = 5
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new folder")
+    parser.add_argument(
+        "--design",
+        nargs="+",
+        default=list(DEFAULT_DESIGNS),
+        metavar="NAME",
+        help=f"ECP5 designs; default: {' '.join(DEFAULT_DESIGNS)}",
+    )
+    parser.add_argument(
+        "--query-group", type=int, metavar="HEADS", help="query heads instead of each design's own"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=DEFAULT_SEEDS, metavar="N", help=f"1 to N; default: {DEFAULT_SEEDS}"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.seeds < 1:
+        raise ValueError(f"seeds is {args.seeds}; allowed: from 1")
+    designs = [get_design(name) for name in dict.fromkeys(args.design)]
+    if args.query_group is not None:
+        designs = [replace(design, query_group=args.query_group) for design in designs]
+    for design in designs:
+        check_part(design.device)
+    check_new_folder(args.output)
+    require_yosys()
+    require_nextpnr()
+    show = sys.stderr.isatty() and not args.no_progress
+    files: dict[str, bytes] = {}
+    records = []
+    for design in designs:
+        name = design.name
+
+        def progress(seed: int, name: str = name) -> None:
+            if show:
+                print(f"pnr: {name}, seed {seed} of {args.seeds}", file=sys.stderr, flush=True)
+
+        try:
+            placement = place_design(design, range(1, args.seeds + 1), progress)
+        except (SynthesisError, PlacementError) as error:
+            raise ValueError(f"design {name}: {error}") from error
+        records.append(as_record(placement))
+        files[f"{name}.bit"] = placement.best.bitstream
+    header, rows = table_rows(records)
+    lines = [": ".join(pair) for row in rows for pair in [*zip(header, row, strict=True), ("", "")]]
+    text = "\n".join([*(line.rstrip(": ") for line in lines), *PLACEMENT_CAVEATS, ""])
+    files["pnr.json"] = (json.dumps({"placements": records}, indent=2) + "\n").encode()
+    files["pnr.txt"] = text.encode()
+    write_new_folder(args.output, files)
+    print(text, end="")
+    return 0
+
+
+COMMAND = Command(
+    "place and route ECP5 designs with nextpnr: clock, utilisation, bitstream", _configure, _run
+)

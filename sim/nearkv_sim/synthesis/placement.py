@@ -1,0 +1,111 @@
+"""Place and route of designs with several seeds, as records and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from nearkv_hdl.attention.scorer import Scorer
+from nearkv_hdl.few_pins import FewPins
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.verilog import to_verilog
+from nearkv_sim.synthesis.nextpnr import GOAL_MHZ, Routed, Router
+
+PLACED_MODULE = "nearkv_placed"
+PLACEMENT_CAVEATS = (
+    "The scorer between a shift register and an XOR instead of pins: every path of it begins and ends in a"
+    " register, and those of the two are not the slowest; their cells are counted.",
+    "Fmax is nextpnr's static timing at the slow corner of the speed grade, not a measurement on a board.",
+    "MULT18X18D is instantiated with its registers; simulations use a behavioural twin.",
+)
+# nextpnr's names, and what they are in the data sheet.
+CELL_NAMES = {
+    "TRELLIS_COMB": "LUT4",
+    "TRELLIS_FF": "FF",
+    "MULT18X18D": "MULT18X18D",
+    "DP16KD": "DP16KD",
+}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A design placed and routed with several seeds.
+
+    Attributes:
+        design: what was placed.
+        router: with the versions of the tools and the digest of the source.
+        runs: one per seed, in the order of the seeds.
+
+    """
+
+    design: DesignConfig
+    router: Router
+    runs: tuple[Routed, ...]
+
+    @property
+    def best(self) -> Routed:
+        """The run with the highest clock."""
+        return max(self.runs, key=lambda run: run.fmax_mhz)
+
+
+def placed_verilog(design: DesignConfig) -> str:
+    """The scorer of a design behind few pins, with vendor blocks instantiated."""
+    return to_verilog(FewPins(Scorer(design, primitives=True)), name=PLACED_MODULE)
+
+
+def place_design(
+    design: DesignConfig, seeds: Iterable[int], progress: Callable[[int], None] = lambda _: None
+) -> Placement:
+    """Place and route the scorer of a design; `progress` is called with each seed before its run.
+
+    Raises as `Router` and `Router.route`.
+    """
+    router = Router(placed_verilog(design), PLACED_MODULE, design.device)
+    runs = []
+    for seed in seeds:
+        progress(seed)
+        runs.append(router.route(seed))
+    return Placement(design, router, tuple(runs))
+
+
+def as_record(placement: Placement) -> dict[str, Any]:
+    """A placement as JSON values; where it was cached is left out."""
+    design, best = placement.design, placement.best
+    return {
+        "design": design.name,
+        "part": design.device.part,
+        "lanes": design.lanes,
+        "query_group": design.query_group,
+        "variant": design.mac_variant.value,
+        "yosys": placement.router.yosys,
+        "nextpnr": placement.router.nextpnr,
+        "verilog_sha256": placement.router.verilog_sha256,
+        "goal_mhz": GOAL_MHZ[design.device.part],
+        "fmax_mhz": {str(run.seed): run.fmax_mhz for run in placement.runs},
+        "best_seed": best.seed,
+        "used": best.used,
+        "available": best.available,
+    }
+
+
+def table_rows(records: Iterable[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the table of placements."""
+    header = ["design", "part", "lanes × heads", "Fmax, MHz", "lowest to highest", "seeds"]
+    header += list(CELL_NAMES.values())
+    rows = []
+    for record in records:
+        clocks = record["fmax_mhz"]
+        cells = [
+            record["design"],
+            record["part"],
+            f"{record['lanes']} × {record['query_group']}",
+            f"{max(clocks.values()):.1f}",
+            f"{min(clocks.values()):.1f} to {max(clocks.values()):.1f}",
+            ", ".join(f"{seed}: {clock:.1f}" for seed, clock in clocks.items()),
+        ]
+        for name in CELL_NAMES:
+            used, available = record["used"].get(name, 0), record["available"].get(name, 0)
+            cells.append(f"{used} ({100 * used / available:.1f} %)" if available else "0")
+        rows.append(cells)
+    return header, rows
