@@ -96,7 +96,8 @@ def test_netlists_that_miss_dsp_or_block_ram_are_refused():
     for name, design in DESIGNS.items():
         good = BUDGETS[name]
         (problem,) = mapping_problems(design, replace(good, dsps=good.dsps - 1))
-        assert problem == f"{design.macs - 1} DSP blocks for {design.macs} multipliers; allowed: one each"
+        allowed = f"allowed: {good.dsps:g} with variant {design.mac_variant.value}"
+        assert problem == f"{good.dsps - 1:g} DSP blocks for {design.macs} products; {allowed}"
         (problem,) = mapping_problems(design, replace(good, brams=least_plane_brams(design) - 0.5))
         assert "which the key planes fill" in problem
         (problem,) = mapping_problems(design, replace(good, luts=design.device.luts + 1))
@@ -127,7 +128,7 @@ def test_a_problem_is_shown_and_exit_code_1(nearkv_synth, monkeypatch, tmp_path,
     monkeypatch.setattr(yosys, "_run", lambda *_: {"LUT4": 100, "TRELLIS_FF": 10})
     assert nearkv_synth("--design", "tiny", "--output", tmp_path / "out") == 1
     table = capsys.readouterr().out
-    assert "tiny: 0 DSP blocks for 16 multipliers; allowed: one each" in table
+    assert "tiny: 0 DSP blocks for 16 products; allowed: 16 with variant mult18x18d" in table
     assert "tiny: 100 luts; budget: " in table
 
 
