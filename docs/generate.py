@@ -38,13 +38,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def measured_area(component: wiring.Component) -> Resources:
-    """Resources of a component on ECP5."""
-    netlist = synthesise(to_verilog(component, name="component"), "component", Family.ECP5)
-    return count_resources(netlist.cells, Family.ECP5)
+def measured_area(component: wiring.Component, family: Family) -> Resources:
+    """Resources of a component on a family."""
+    netlist = synthesise(to_verilog(component, name="component"), "component", family)
+    return count_resources(netlist.cells, family)
 
 
-def components_page(area: Callable[[wiring.Component], Resources] = measured_area) -> str:
+def components_page(area: Callable[[wiring.Component, Family], Resources] = measured_area) -> str:
     """Latency, interval, formats, area and checks of every component that can be used alone."""
     rows = []
     for entry in COMPONENTS:
@@ -53,7 +53,7 @@ def components_page(area: Callable[[wiring.Component], Resources] = measured_are
                 raise FileNotFoundError(f"{path}, which the table of components names, does not exist")
         component = entry.build()
         kind = type(component)
-        used = area(component)
+        used = area(component, entry.family)
         source = f"hdl/{kind.__module__.replace('.', '/')}.py"
         rows.append(
             [
@@ -69,12 +69,12 @@ def components_page(area: Callable[[wiring.Component], Resources] = measured_are
             ]
         )
     header = ["component", "what it does", "instance", "latency", "interval", "formats"]
-    header += ["LUT4 / FF / DSP / BRAM", "golden twin", "checked by"]
+    header += ["LUT / FF / DSP / BRAM", "golden twin", "checked by"]
     return (
         f"{NOTICE}\n# Components\n\n"
         "Latency and interval are in cycles, of the instance named; each component's docstring gives them for"
-        " all\nparameters, with stalls, rounding and overflow. The area is that instance's on ECP5, out of"
-        " context (Yosys).\n\n" + table(header, rows)
+        " all\nparameters, with stalls, rounding and overflow. The area is that instance's, on ECP5 unless\nit"
+        " names UltraScale+, out of context (Yosys).\n\n" + table(header, rows)
     )
 
 
@@ -93,6 +93,7 @@ def designs_page() -> str:
                 design.query_group,
                 head_dims,
                 design.query_bits,
+                f"`{design.mac_variant.value}`",
             ]
         )
         largest = design.head_dims[-1]
@@ -112,11 +113,14 @@ def designs_page() -> str:
     return (
         f"{NOTICE}\n# Designs\n\n`nearkv designs NAME` shows one with everything that follows from it.\n\n"
         + table(
-            ["design", "part", "clock, MHz", "bus, bytes", "lanes", "query heads", "head_dim", "query bits"],
+            [
+                *("design", "part", "clock, MHz", "bus, bytes", "lanes"),
+                *("query heads", "head_dim", "query bits", "multipliers"),
+            ],
             parameters,
         )
         + "\nSpeed at that clock with full-rate streams, at the largest head_dim. The clock is the design's"
-        " target; only\nplace and route can confirm it, and none has been run.\n\n"
+        " target; what place\nand route say of it is in [silicon.md](silicon.md).\n\n"
         + table(
             ["design", "head_dim", "million keys/s", "INT8 key stream, GB/s", "multiplications, 10^9/s"],
             speed,

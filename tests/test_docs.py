@@ -23,7 +23,7 @@ AREA = re.compile(r" [\d.]+ / [\d.]+ / [\d.]+ / [\d.]+ ")  # measured by `make d
 GENERATE = runpy.run_path(str(ROOT / "docs" / "generate.py"))
 
 
-def no_area(component):
+def no_area(component, _family):
     to_rtlil(component)  # an instance that is never elaborated would be reported as a mistake
     return Resources()
 

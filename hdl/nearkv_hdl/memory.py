@@ -15,6 +15,10 @@ _STYLES = {
 }
 
 
+# Yosys then adds no logic behind the RAM block that would give a row's old value where the block does not.
+_NO_COLLISIONS = {"no_rw_check": 1}
+
+
 class SyncMemory(wiring.Component):
     """Simple dual-port memory: one synchronous write port, one synchronous read port, one clock.
 
@@ -33,6 +37,8 @@ class SyncMemory(wiring.Component):
         parts: parts a row is written in, a divisor of width.
         latency: 1, or 2 for a second register at the output (memories of many blocks need it).
         style: "auto", "block" (block RAM), "ultra" (UltraRAM) or "distributed" (LUTs).
+        keeps_old: without it, what a read returns of a row that is written in the same cycle is undefined on
+            chip, for a user that never uses such a read; simulations return the old value.
 
     Members:
         write_row, write_data, write_enable: one enable bit per part.
@@ -44,7 +50,14 @@ class SyncMemory(wiring.Component):
     """
 
     def __init__(
-        self, width: int, depth: int, *, parts: int = 1, latency: int = 1, style: str = "auto"
+        self,
+        width: int,
+        depth: int,
+        *,
+        parts: int = 1,
+        latency: int = 1,
+        style: str = "auto",
+        keeps_old: bool = True,
     ) -> None:
         if width < 1:
             raise ValueError(f"width is {width}; allowed: from 1")
@@ -61,6 +74,7 @@ class SyncMemory(wiring.Component):
         self.parts = parts
         self._latency = latency
         self.style = style
+        self.keeps_old = keeps_old
         super().__init__(
             {
                 "write_row": In(range(depth)),
@@ -85,7 +99,10 @@ class SyncMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.rows = rows = memory.Memory(
-            shape=self.width, depth=self.depth, init=[], attrs=_STYLES[self.style]
+            shape=self.width,
+            depth=self.depth,
+            init=[],
+            attrs=_STYLES[self.style] | ({} if self.keeps_old else _NO_COLLISIONS),
         )
         write = rows.write_port(granularity=self.width // self.parts)
         read = rows.read_port()

@@ -56,8 +56,9 @@ class KeyPlanes(wiring.Component):
         self.queue_rows = design.low_queue_rows
         self.subs = design.lane_beats_per_plane_beat
         row_bits = 8 * design.bus_bytes
-        self._high = SyncMemory(row_bits, BANKS * self.rows, latency=2)
-        self._low = SyncMemory(row_bits, self.queue_rows, latency=2)
+        # No row is read for the lanes in the cycle of its write: it completes first.
+        self._high = SyncMemory(row_bits, BANKS * self.rows, latency=2, keeps_old=False)
+        self._low = SyncMemory(row_bits, self.queue_rows, latency=2, keeps_old=False)
         super().__init__(
             {
                 "i_keys": In(stream.Signature(key_layout(design))),

@@ -49,12 +49,14 @@ def _overview(design: DesignConfig) -> dict[str, Any]:
         "query_bits": design.query_bits,
         "head_dims": list(design.head_dims),
         "block_tokens": design.block_tokens,
+        "variant": design.mac_variant.value,
     }
 
 
 def _derived(design: DesignConfig) -> dict[str, Any]:
     content: dict[str, Any] = {
         "multipliers": design.macs,
+        "dsp_blocks": design.dsp_blocks,
         "bus_bytes_per_second": design.bus_bytes * design.clock_hz,
         "formats": {
             name: getattr(design, name).name for name in ("query_code", "product", "lane_sum", "dot")

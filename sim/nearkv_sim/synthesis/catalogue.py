@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.lib import wiring
 
 from nearkv_hdl.arith.adder_tree import AdderTree
 from nearkv_hdl.arith.exp_unit import ExpUnit
+from nearkv_hdl.arith.mult18x18d import Mult18x18d
 from nearkv_hdl.attention.dot_product import DotProduct
+from nearkv_hdl.attention.key_pairs import KeyPairs
 from nearkv_hdl.attention.key_planes import KeyPlanes
+from nearkv_hdl.attention.lane_issue import LaneIssue
+from nearkv_hdl.attention.mac_array import MacArray
+from nearkv_hdl.attention.packed_dot_product import PackedDotProduct
+from nearkv_hdl.attention.paired_mac_array import PairedMacArray
 from nearkv_hdl.attention.query_buffer import QueryBuffer
+from nearkv_hdl.attention.score_output import ScoreOutput
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.attention.topk import TopK
 from nearkv_hdl.attention.topk_config import TOPK_DESIGNS
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.pim.processing_unit import ProcessingUnit
-from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.spec.design import Family
+from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.exp_table import EXP_ARGUMENT, EXP_EXPONENT, EXP_MANTISSA
 from nearkv_hdl.spec.formats import CODE, CODE_HIGH_NIBBLE, CODE_LOW_NIBBLE, SCORE
+from nearkv_hdl.spec.multiplier import MacVariant
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_hdl.stream.credit import CreditBuffer
 from nearkv_hdl.stream.pipeline import PipelineControl
 from nearkv_hdl.stream.skid import SkidBuffer
 
 TINY = DESIGNS["tiny"]
+TINY_HEADS = replace(TINY, device=KU15P, variant=MacVariant.PACKED_HEADS)
+TINY_KEYS = replace(TINY, device=KU15P, variant=MacVariant.PACKED_KEYS)
+QUEUE_PLACES = 32
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,7 @@ class Entry:
         formats: of operands and result.
         golden: path of the golden twin in the repository; None where data pass through unchanged.
         tests: path of what checks it.
+        family: that its area is counted on.
 
     """
 
@@ -46,6 +59,7 @@ class Entry:
     formats: str
     golden: str | None
     tests: str
+    family: Family = Family.ECP5
 
 
 CONTRACT_TESTS = "tests/formal/test_stream_contract.py"
@@ -63,11 +77,57 @@ COMPONENTS = (
         "tests/rtl/test_adder_tree.py",
     ),
     Entry(
-        lambda: DotProduct(TINY),
+        lambda: Mult18x18d(CODE.width, TINY.query_code.width, primitive=True),
+        f"{CODE.width} × {TINY.query_code.width} bit",
+        f"{CODE.name} · {TINY.query_code.name} → {TINY.product.name}",
+        None,
+        "tests/rtl/test_mult18x18d.py",
+    ),
+    Entry(
+        lambda: DotProduct(TINY, primitives=True),
         "`tiny`",
         f"{CODE.name} · {TINY.query_code.name} → {TINY.dot.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_dot_product.py",
+    ),
+    Entry(
+        lambda: PackedDotProduct(TINY_HEADS),
+        "`tiny`, packed heads, on UltraScale+",
+        f"2 × {TINY.query_code.name} · {CODE.name} → 2 × {TINY.dot.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_dot_product.py",
+        Family.ULTRASCALE_PLUS,
+    ),
+    Entry(
+        lambda: MacArray(TINY, primitives=True),
+        "`tiny`",
+        f"{CODE.name} · {TINY.query_code.name} → {TINY.dot.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_scorer.py",
+    ),
+    Entry(
+        lambda: KeyPairs(TINY_KEYS),
+        "`tiny`, packed keys, on UltraScale+",
+        CODE.name,
+        None,
+        "tests/rtl/test_key_pairs.py",
+        Family.ULTRASCALE_PLUS,
+    ),
+    Entry(
+        lambda: PairedMacArray(TINY_KEYS),
+        "`tiny`, packed keys, on UltraScale+",
+        f"2 × {CODE.name} · {TINY.query_code.name} → {TINY.dot.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_scorer.py",
+        Family.ULTRASCALE_PLUS,
+    ),
+    Entry(lambda: LaneIssue(TINY, QUEUE_PLACES), "`tiny`", "–", None, "tests/rtl/test_scorer.py"),
+    Entry(
+        lambda: ScoreOutput(TINY, QUEUE_PLACES),
+        "`tiny`",
+        f"{TINY.dot.name} → {SCORE.name}",
+        SCORER_GOLDEN,
+        "tests/rtl/test_scorer.py",
     ),
     Entry(
         lambda: KeyPlanes(TINY),
@@ -84,7 +144,7 @@ COMPONENTS = (
         "tests/rtl/test_query_buffer.py",
     ),
     Entry(
-        lambda: Scorer(TINY),
+        lambda: Scorer(TINY, primitives=True),
         "`tiny`",
         f"{CODE.name} · {TINY.query_code.name} → {SCORE.name}",
         SCORER_GOLDEN,
