@@ -73,8 +73,8 @@ def components_page(area: Callable[[wiring.Component, Family], Resources] = meas
     return (
         f"{NOTICE}\n# Components\n\n"
         "Latency and interval are in cycles, of the instance named; each component's docstring gives them for"
-        " all\nparameters, with stalls, rounding and overflow. The area is that instance's, on ECP5 unless\nit"
-        " names UltraScale+, out of context (Yosys).\n\n" + table(header, rows)
+        " all\nparameters, with stalls, rounding and overflow. The area is that instance's, on ECP5 unless"
+        "\nit names UltraScale+, out of context (Yosys).\n\n" + table(header, rows)
     )
 
 

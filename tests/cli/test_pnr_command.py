@@ -70,7 +70,7 @@ def test_the_best_seed_is_taken_and_all_are_shown(nearkv_pnr, tools, tmp_path, c
     assert "Fmax, MHz: 163.3\n" in text
     assert "lowest to highest: 140.0 to 163.3\n" in text
     assert "seeds: 1: 140.0, 2: 163.3, 3: 151.5\n" in text
-    assert "behavioural twin" in text
+    assert "behavioural twins" in text
     assert (tmp_path / "first" / "tiny.bit").read_bytes() == b"bits"
     (record,) = json.loads((tmp_path / "first" / "pnr.json").read_text())["placements"]
     assert (record["best_seed"], record["query_group"], record["variant"]) == (2, 1, "mult18x18d")

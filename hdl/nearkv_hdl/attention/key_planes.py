@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.attention.query_buffer import BANKS
 from nearkv_hdl.memory import SyncMemory
-from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.pdpw16kd import BLOCK_ROWS, Pdpw16kd
+from nearkv_hdl.spec.design import DesignConfig, Family
 from nearkv_hdl.spec.formats import CODE, CODE_HIGH_NIBBLE
 from nearkv_hdl.spec.layout import KeyFormat
 
@@ -17,6 +18,13 @@ from nearkv_hdl.spec.layout import KeyFormat
 def key_layout(design: DesignConfig) -> data.StructLayout:
     """Payload of the key stream: one plane beat."""
     return data.StructLayout({"data": 8 * design.bus_bytes, "last": 1})
+
+
+def _row_memory(design: DesignConfig, width: int, rows: int, primitives: bool) -> SyncMemory | Pdpw16kd:
+    """Registered twice. No row is read for the lanes in the cycle of its write: it completes first."""
+    if design.device.family is Family.ECP5 and rows <= BLOCK_ROWS:
+        return Pdpw16kd(width, rows, primitive=primitives)
+    return SyncMemory(width, rows, latency=2, keeps_old=False)
 
 
 class KeyPlanes(wiring.Component):
@@ -34,6 +42,7 @@ class KeyPlanes(wiring.Component):
 
     Args:
         design: sizes.
+        primitives: instantiate vendor blocks instead of their behavioural twins.
 
     Members:
         i_keys: plane beats; `last` marks the final beat of a block and is checked.
@@ -50,15 +59,14 @@ class KeyPlanes(wiring.Component):
 
     """
 
-    def __init__(self, design: DesignConfig) -> None:
+    def __init__(self, design: DesignConfig, *, primitives: bool = False) -> None:
         self.design = design
         self.rows = design.plane_rows
         self.queue_rows = design.low_queue_rows
         self.subs = design.lane_beats_per_plane_beat
         row_bits = 8 * design.bus_bytes
-        # No row is read for the lanes in the cycle of its write: it completes first.
-        self._high = SyncMemory(row_bits, BANKS * self.rows, latency=2, keeps_old=False)
-        self._low = SyncMemory(row_bits, self.queue_rows, latency=2, keeps_old=False)
+        self._high = _row_memory(design, row_bits, BANKS * self.rows, primitives)
+        self._low = _row_memory(design, row_bits, self.queue_rows, primitives)
         super().__init__(
             {
                 "i_keys": In(stream.Signature(key_layout(design))),

@@ -64,7 +64,7 @@ class Scorer(wiring.Component):
     def __init__(self, design: DesignConfig, *, primitives: bool = False) -> None:
         self.design = design
         self._queries = QueryBuffer(design)
-        self._planes = KeyPlanes(design)
+        self._planes = KeyPlanes(design, primitives=primitives)
         if design.mac_variant is MacVariant.PACKED_KEYS:
             self._array = PairedMacArray(design)
         else:

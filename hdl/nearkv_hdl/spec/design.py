@@ -9,9 +9,9 @@ from nearkv_hdl.spec.layout import BLOCK_TOKENS, HEAD_DIMS, MAX_QUERY_GROUP, Key
 from nearkv_hdl.spec.multiplier import Family as Family  # part of a device, so that it is found here too
 from nearkv_hdl.spec.multiplier import MacVariant, check_variant, default_variant
 
-# By the cycle formula the first three extra rows, which cover the cycles from a row's arrival to its first lane
-# beat, are what keeps bus and lanes from ever waiting for each other at full rate (without them up to 1.9 % of
-# the cycles are lost); the others ride out short pauses of the source.
+# By the cycle formula the first three extra rows, which cover the cycles from a row's arrival to its first
+# lane beat, are what keeps bus and lanes from ever waiting for each other at full rate (without them up to
+# 1.9 % of the cycles are lost); the others ride out short pauses of the source.
 LOW_QUEUE_MARGIN_ROWS = 8
 
 

@@ -17,14 +17,14 @@ PLACEMENT_CAVEATS = (
     "The scorer between a shift register and an XOR instead of pins: every path of it begins and ends in a"
     " register, and those of the two are not the slowest; their cells are counted.",
     "Fmax is nextpnr's static timing at the slow corner of the speed grade, not a measurement on a board.",
-    "MULT18X18D is instantiated with its registers; simulations use a behavioural twin.",
+    "MULT18X18D and PDPW16KD are instantiated with their registers; simulations use behavioural twins.",
 )
 # nextpnr's names, and what they are in the data sheet.
 CELL_NAMES = {
     "TRELLIS_COMB": "LUT4",
     "TRELLIS_FF": "FF",
     "MULT18X18D": "MULT18X18D",
-    "DP16KD": "DP16KD",
+    "DP16KD": "DP16KD",  # what nextpnr makes of PDPW16KD, too
 }
 
 

@@ -71,6 +71,7 @@ _ECP5 = {
     "TRELLIS_FF": _FLIP_FLOP,
     "MULT18X18D": Resources(dsps=1),
     "DP16KD": Resources(brams=1),
+    "PDPW16KD": Resources(brams=1),
 }
 _CELLS = {Family.ULTRASCALE_PLUS: _ULTRASCALE_PLUS, Family.ECP5: _ECP5}
 # Both families build block RAM from 18 Kbit tiles: words by word width, with one write and one read port.
