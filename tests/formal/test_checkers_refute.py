@@ -1,14 +1,12 @@
 """The checkers find every broken rule: each source here breaks one, and is refuted for that one."""
 
 import pytest
-from amaranth.hdl import Assert, Assume, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Assume, Module, Mux, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.stream.contract import TokenCount
-from nearkv_hdl.stream.skid import SkidBuffer
 from nearkv_sim.formal import Bench, Status, prove, prove_order, prove_progress, prove_stream_contract
-from nearkv_sim.formal.engine import FormalError
 
 WIDTH = 4
 
@@ -231,23 +229,3 @@ def test_assumptions_on_inputs_are_honoured():
 
     assert make_bench(None).status is Status.REFUTED
     assert make_bench(never_five).status is Status.PROVED
-
-
-def test_constant_properties_and_designs_without_registers_are_decided():
-    def module(condition):
-        m = Module()
-        m.d.comb += Assert(condition)
-        return m
-
-    free = Signal(4, name="free")
-    for bound in (None, 5):
-        assert prove(module(free == free), {"free": free}, bound=bound).status is Status.PROVED
-        (cycle,) = prove(module(free != 7), {"free": free}, bound=bound).counterexample
-        assert cycle["free"] == 7
-        assert prove(module(free != free), {"free": free}, bound=bound).status is Status.REFUTED
-
-
-def test_a_bench_without_assertions_proves_nothing():
-    bench = Bench(SkidBuffer(WIDTH))
-    with pytest.raises(FormalError, match="asserts nothing"):
-        prove(bench.module, bench.free)

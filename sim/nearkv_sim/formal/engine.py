@@ -121,9 +121,9 @@ def _read_inputs(folder: Path, ports: Sequence[str]) -> tuple[Mapping[str, int],
     """Decode ABC's counterexample: a line of latches, then one line of inputs per cycle."""
     where: dict[int, tuple[str, int]] = {}
     for line in (folder / "design.aim").read_text().splitlines():
-        kind, position, bit, name = line.split()
-        if kind == "input" and name in ports:
-            where[int(position)] = (name, int(bit))
+        fields = line.split()  # `kind position bit name`, or `ninitff latch` beside free initial values
+        if len(fields) == 4 and fields[0] == "input" and fields[3] in ports:
+            where[int(fields[1])] = (fields[3], int(fields[2]))
     cycles: list[Mapping[str, int]] = []
     for line in (folder / "design.cex").read_text().splitlines()[1:]:
         if not re.fullmatch(r"[01x]+", line):

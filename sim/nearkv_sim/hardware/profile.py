@@ -1,0 +1,102 @@
+"""Profiles: the constants of one device as a YAML file in which every number has its source.
+
+```yaml
+kind: ssd                  # names the dataclass that the parameters fill
+description: Samsung PM983, 960 GB
+parameters:
+  channels: {value: 8, source: "who says so"}
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+
+PROFILE_FOLDER = Path(__file__).parent / "profiles"
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Profile(Generic[Config]):
+    """A device's configuration and where each of its numbers comes from.
+
+    Attributes:
+        name: of the file, without folder and suffix.
+        description: one line.
+        config: the filled dataclass.
+        sources: of every parameter in the file.
+
+    """
+
+    name: str
+    description: str
+    config: Config
+    sources: dict[str, str]
+
+
+def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Config]:
+    """Read one profile and fill `config_type` with its values; lists become tuples.
+
+    Raises:
+        ValueError: names the file and what is wrong in it: no YAML, another kind, a parameter that is
+            unknown, missing or without a source, or a value that `config_type` refuses.
+
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    allowed = {"kind", "description", "parameters"}
+    if not isinstance(document, dict) or set(document) != allowed:
+        found = ", ".join(map(str, document)) if isinstance(document, dict) else repr(document)
+        raise ValueError(f"{path}: keys are {found}; allowed: exactly {', '.join(sorted(allowed))}")
+    if document["kind"] != kind:
+        raise ValueError(f"{path}: kind is {document['kind']!r}; allowed here: {kind!r}")
+    entries = document["parameters"]
+    if not isinstance(entries, dict):
+        raise ValueError(f"{path}: parameters is {entries!r}; allowed: a mapping")
+    values, sources = {}, {}
+    for name, entry in entries.items():
+        if (
+            not isinstance(entry, dict)
+            or set(entry) != {"value", "source"}
+            or not str(entry["source"]).strip()
+        ):
+            raise ValueError(f"{path}: {name} is {entry!r}; allowed: {{value: ..., source: ...}}")
+        values[name] = _frozen(entry["value"])
+        sources[name] = str(entry["source"])
+    known = {field.name: field for field in fields(config_type)}  # type: ignore[arg-type]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ValueError(f"{path}: {', '.join(unknown)} is unknown; allowed: {', '.join(known)}")
+    missing = [
+        name
+        for name, field in known.items()
+        if name not in values and field.default is MISSING and field.default_factory is MISSING
+    ]
+    if missing:
+        raise ValueError(f"{path}: {', '.join(missing)} is missing")
+    try:
+        config = config_type(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return Profile(path.stem, str(document["description"]), config, sources)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+@cache
+def named_profile(kind: str, name: str, config_type: type[Config]) -> Profile[Config]:
+    """The profile that ships as profiles/KIND/NAME.yaml; ValueError lists those there are."""
+    folder = PROFILE_FOLDER / kind
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    if name not in names:
+        raise ValueError(f"{kind} profile is {name!r}; allowed: {', '.join(names)}")
+    return read_profile(folder / f"{name}.yaml", kind, config_type)

@@ -1,0 +1,1 @@
+"""Every hardware model held against figures that somebody measured or published."""

@@ -1,0 +1,63 @@
+"""Profiles: values, sources, and what is refused."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from nearkv_sim.hardware.profile import named_profile, read_profile
+
+
+@dataclass(frozen=True)
+class Lamp:
+    power_mw: int
+    colours: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.power_mw < 0:
+            raise ValueError(f"power_mw is {self.power_mw}; allowed: from 0")
+
+
+def write(folder, parameters, kind="lamp"):
+    path = folder / "bulb.yaml"
+    path.write_text(f"kind: {kind}\ndescription: a bulb\nparameters:\n  {parameters}\n")
+    return path
+
+
+def test_values_and_sources(tmp_path):
+    text = '{power_mw: {value: 7, source: label}, colours: {value: [red, blue], source: "seen"}}'
+    path = tmp_path / "bulb.yaml"
+    path.write_text(f"kind: lamp\ndescription: a bulb\nparameters: {text}\n")
+    profile = read_profile(path, "lamp", Lamp)
+    assert profile.config == Lamp(7, ("red", "blue"))
+    assert profile.sources == {"power_mw": "label", "colours": "seen"}
+    assert (profile.name, profile.description) == ("bulb", "a bulb")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ("power_mw: {value: 7}", "power_mw is"),
+        ("power_mw: {value: 7, source: ' '}", "power_mw is"),
+        ("power_mw: 7", "power_mw is 7"),
+        ("colours: {value: [], source: x}", "power_mw is missing"),
+        ("weight: {value: 7, source: x}", "weight is unknown"),
+        ("power_mw: {value: -1, source: x}", "power_mw is -1; allowed: from 0"),
+        ("power_mw: {value: dark, source: x}", "bulb.yaml"),
+        ("power_mw: [", "no YAML"),
+    ],
+)
+def test_refused_with_the_file_named(tmp_path, parameters, message):
+    with pytest.raises(ValueError, match=r"bulb\.yaml: ") as caught:
+        read_profile(write(tmp_path, parameters), "lamp", Lamp)
+    assert message in str(caught.value)
+
+
+def test_other_kind(tmp_path):
+    path = write(tmp_path, "power_mw: {value: 7, source: x}", kind="ssd")
+    with pytest.raises(ValueError, match="kind is 'ssd'; allowed here: 'lamp'"):
+        read_profile(path, "lamp", Lamp)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="lamp profile is 'nothing'; allowed"):
+        named_profile("lamp", "nothing", Lamp)
