@@ -40,7 +40,7 @@ class ArrayWithQueries(wiring.Component):
             {
                 "i_block": In(stream.Signature(command_layout(design))),
                 "i_query": In(stream.Signature(query_layout(design))),
-                "finish": In(BANKS),
+                "used": In(BANKS),
                 "release": In(BANKS),
                 "ready": Out(BANKS),
                 "i_valid": In(1),
@@ -57,7 +57,7 @@ class ArrayWithQueries(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i_block), queries.i_block)
         wiring.connect(m, wiring.flipped(self.i_query), queries.i_query)
         m.d.comb += [
-            queries.finish.eq(self.finish),
+            queries.used.eq(self.used),
             queries.release.eq(self.release),
             self.ready.eq(queries.ready),
             array.i_valid.eq(self.i_valid),
