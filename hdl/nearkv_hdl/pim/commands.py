@@ -13,7 +13,7 @@ from nearkv_hdl.spec.attention import (
     VALUE_EXPONENT,
     Operation,
 )
-from nearkv_hdl.spec.pim_designs import PimDesign
+from nearkv_hdl.spec.pim_design import PimDesign
 
 
 def command_layout(design: PimDesign) -> data.StructLayout:

@@ -14,7 +14,7 @@ from nearkv_hdl.pim.processing_unit import ProcessingUnit
 from nearkv_hdl.pim.reduction_network import ReductionTree
 from nearkv_hdl.pim.reduction_unit import ReductionUnit
 from nearkv_hdl.spec.attention import MAXIMUM
-from nearkv_hdl.spec.pim_designs import PimDesign
+from nearkv_hdl.spec.pim_design import PimDesign
 
 
 class PimDevice(wiring.Component):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.pim.accumulators import MAX_RISE, RISE, Accumulators
+from nearkv_hdl.pim.accumulators import Accumulators
+from nearkv_hdl.pim.command_sequencer import CommandSequencer
 from nearkv_hdl.pim.commands import command_layout, row_layout
 from nearkv_hdl.pim.partial import partial_layout
 from nearkv_hdl.pim.product_path import ProductPath
@@ -16,17 +16,8 @@ from nearkv_hdl.pim.score_memory import ScoreMemory
 from nearkv_hdl.pim.score_path import ScorePath
 from nearkv_hdl.pim.total_sum import TotalSum
 from nearkv_hdl.pim.weight_path import WeightPath
-from nearkv_hdl.spec.attention import (
-    EMPTY_MAXIMUM,
-    LOGIT,
-    LOGIT_SCALE_FRACTION_BITS,
-    MAXIMUM,
-    VALUE_EXPONENT,
-    Merge,
-    Operation,
-    RowFormat,
-)
-from nearkv_hdl.spec.pim_designs import MIN_BEATS, SLOTS, PimDesign
+from nearkv_hdl.spec.attention import LOGIT, Operation
+from nearkv_hdl.spec.pim_design import MIN_BEATS, PimDesign
 
 
 class ProcessingUnit(wiring.Component):
@@ -75,6 +66,7 @@ class ProcessingUnit(wiring.Component):
         self._sums = Accumulators(design.lanes, design.beats)
         self._total = TotalSum()
         self._reader = ResultReader(design)
+        self._sequencer = CommandSequencer(design, self.latency)
         super().__init__(
             {
                 "i_command": In(stream.Signature(command_layout(design))),
@@ -107,12 +99,12 @@ class ProcessingUnit(wiring.Component):
     @property
     def interval(self) -> int:
         """Cycles between two lane beats."""
-        return 1
+        return self._sequencer.interval
 
     @property
     def command_cycles(self) -> int:
         """Cycles from a command's acceptance to its first lane beat."""
-        return 2
+        return self._sequencer.latency
 
     @property
     def accumulate_cycles(self) -> int:
@@ -126,7 +118,7 @@ class ProcessingUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        design = self.design
+        m.submodules.sequencer = sequencer = self._sequencer
         m.submodules.products = products = self._products
         m.submodules.scoring = scoring = self._scoring
         m.submodules.scores = scores = self._scores
@@ -134,187 +126,68 @@ class ProcessingUnit(wiring.Component):
         m.submodules.sums = sums = self._sums
         m.submodules.total = total = self._total
         m.submodules.reader = reader = self._reader
-        assert self._sums.latency + 1 <= MIN_BEATS <= design.beats
+        assert self._sums.latency + 1 <= MIN_BEATS <= self.design.beats
         assert self._weights.interval <= MIN_BEATS
-        wiring.connect(m, reader.o, wiring.flipped(self.o))
+        command, tag = sequencer.command, sequencer.tag
 
-        # State of the two slots and of the sums.
-        in_flight = [Signal(range(2 + self.latency // MIN_BEATS), name=f"in_flight{s}") for s in range(SLOTS)]
-        read_from = [Signal(range(design.block_tokens + 1), name=f"read_from{s}") for s in range(SLOTS)]
-        empty = Signal(init=1)
-        sum_maximum = Signal(shape_of(MAXIMUM), init=EMPTY_MAXIMUM)
-        value_exponent = Signal(shape_of(VALUE_EXPONENT), reset_less=True)
-        scale = Signal(LOGIT_SCALE_FRACTION_BITS, reset_less=True)
-        rise = Signal(RISE.width, reset_less=True)
-        sequence_error = Signal()
-
-        # Commands.
-        command = Signal(command_layout(design), reset_less=True)
-        tokens_left = Signal(range(design.block_tokens + 1), reset_less=True)
-        slot_settled, slot_maximum = Signal(), Signal(shape_of(MAXIMUM))
+        # Commands and rows.
+        wiring.connect(m, wiring.flipped(self.i_command), sequencer.i_command)
         m.d.comb += [
-            slot_settled.eq(Array(in_flight)[command.slot] == 0),
-            slot_maximum.eq(scores.maximum[command.slot]),
-        ]
-        is_query = command.operation == Operation.WRITE_QUERY
-        is_value = command.operation == Operation.ACCUMULATE
-        started, issue, row_ends = Signal(), Signal(), Signal()
-        first_row = Signal(reset_less=True)
-        reads_slot = reader.busy & reader.active.maximum_only & (reader.active.slot == command.slot)
-        keeps_maximum = ~empty & ~command.first & (sum_maximum > slot_maximum)
-        maximum = Signal(shape_of(MAXIMUM))
-        climb = Signal(MAXIMUM.width + 2)
-        m.d.comb += [
-            maximum.eq(
-                Mux(
-                    command.merge == Merge.EXACT,
-                    command.maximum,
-                    Mux(keeps_maximum, sum_maximum, slot_maximum),
-                )
-            ),
-            climb.eq(Mux(empty | command.first, 0, maximum - sum_maximum)),
-            weights.tokens.eq(command.tokens),
-            weights.first_address.eq(Array(read_from)[command.slot]),
-            weights.maximum.eq(maximum),
-            scores.clear_slot.eq(command.slot),
-            scores.address_slot.eq(command.slot),
-            scores.address.eq(weights.address),
-            weights.score.eq(scores.score),
-            reader.request.maximum_only.eq(command.operation == Operation.READ_MAXIMUM),
-            reader.request.slot.eq(command.slot),
-            reader.request.merge.eq(command.merge),
-        ]
-        with m.FSM() as fsm:
-            with m.State("command"):
-                m.d.comb += self.i_command.ready.eq(1)
-                with m.If(self.i_command.valid):
-                    m.d.sync += command.eq(self.i_command.payload)
-                    m.next = "begin"
-            with m.State("begin"):
-                m.d.sync += [tokens_left.eq(command.tokens), first_row.eq(1)]
-                with m.Switch(command.operation):
-                    with m.Case(Operation.WRITE_QUERY):
-                        m.d.comb += started.eq(1)
-                        m.d.sync += [tokens_left.eq(1), scale.eq(command.scale)]
-                    with m.Case(Operation.SCORE):
-                        m.d.comb += [
-                            started.eq((slot_settled | ~command.first) & ~reads_slot),
-                            scores.clear.eq(started & command.first),
-                        ]
-                        with m.If(scores.clear):
-                            m.d.sync += Array(read_from)[command.slot].eq(0)
-                    with m.Case(Operation.ACCUMULATE):
-                        m.d.comb += [
-                            started.eq(slot_settled & (~reader.busy | reader.active.maximum_only)),
-                            weights.start.eq(started),
-                        ]
-                        with m.If(started):
-                            m.d.sync += [
-                                Array(read_from)[command.slot].eq(weights.first_address + command.tokens),
-                                empty.eq(empty | command.first),
-                                sum_maximum.eq(maximum),
-                                value_exponent.eq(command.value_exponent),
-                                rise.eq(Mux(climb > MAX_RISE, MAX_RISE, climb)),
-                            ]
-                            beyond = weights.first_address + command.tokens > scores.count[command.slot]
-                            m.d.comb += sequence_error.eq(beyond | climb[-1])
-                    with m.Default():
-                        m.d.comb += reader.request_valid.eq(~reader.busy)
-                        with m.If(~reader.busy):
-                            m.next = "command"
-                with m.If(started):
-                    m.next = "rows"
-                    with m.If((command.tokens == 0) & ~is_query):
-                        m.next = "command"
-            with m.State("rows"), m.If(row_ends):
-                m.d.sync += [tokens_left.eq(tokens_left - 1), first_row.eq(0)]
-                with m.If(is_value):
-                    m.d.sync += empty.eq(0)
-                with m.If(tokens_left == 1):
-                    m.next = "command"
-
-        # Rank 0: take a lane beat; an INT8 bus beat holds two.
-        beat = Signal(range(design.beats))
-        upper = Signal()
-        int8 = (command.row_format == RowFormat.INT8) & ~is_query
-        allowed = fsm.ongoing("rows") & (~is_value | weights.weight_valid)
-        last_beat = beat == design.beats - 1
-        m.d.comb += [
-            issue.eq(allowed & self.i_rows.valid),
-            self.i_rows.ready.eq(allowed & (~int8 | upper)),
-            row_ends.eq(issue & last_beat),
-            weights.take.eq(row_ends & is_value),
-            self.o_lanes_active.eq(issue),
-        ]
-        with m.If(issue):
-            m.d.sync += [beat.eq(Mux(last_beat, 0, beat + 1)), upper.eq(int8 & ~upper)]
-        final = row_ends & (tokens_left == 1)
-        with m.If(issue & self.i_rows.ready & (self.i_rows.payload.last != final)):
-            m.d.sync += self.o_framing_error.eq(1)
-
-        # Products, and what travels with them.
-        tag = self._products.tag
-        m.d.comb += [
-            tag.query.eq(issue & is_query),
-            tag.key.eq(issue & (command.operation == Operation.SCORE)),
-            tag.value.eq(issue & is_value),
-            tag.first.eq(beat == 0),
-            tag.final.eq(last_beat),
-            tag.slot.eq(command.slot),
-            tag.beat.eq(beat),
-            tag.fresh.eq(empty),
-            tag.rise.eq(Mux(first_row, rise, 0)),
+            sequencer.rows_valid.eq(self.i_rows.valid),
+            sequencer.rows_last.eq(self.i_rows.payload.last),
+            self.i_rows.ready.eq(sequencer.rows_ready),
+            self.o_lanes_active.eq(tag.query | tag.key | tag.value),
+            products.tag.eq(tag),
             products.data.eq(self.i_rows.payload.data),
             products.exponent.eq(self.i_rows.payload.exponent),
-            products.int8.eq(int8),
-            products.upper.eq(upper),
+            products.int8.eq(sequencer.int8),
+            products.upper.eq(sequencer.upper),
             products.weight.eq(weights.weight),
-            products.value_exponent.eq(value_exponent),
+            products.value_exponent.eq(sequencer.value_exponent),
         ]
+        for lane, product in enumerate(products.products):
+            m.d.comb += [scoring.products[lane].eq(product), sums.terms[lane].eq(product)]
         at_numbers, at_read, at_products = products.at_numbers, products.at_read, products.at_products
-        for lane in range(design.lanes):
-            m.d.comb += [
-                scoring.products[lane].eq(products.products[lane]),
-                sums.terms[lane].eq(products.products[lane]),
-            ]
-        with m.If(products.invalid):
-            m.d.sync += self.o_invalid.eq(1)
 
         # Keys: logits into their slot.
-        arrived_slots = [at_products.slot]
+        slots = [at_products.slot]
         for rank in range(scoring.latency):
             slot = Signal(name=f"slot{rank}", reset_less=True)
-            m.d.sync += slot.eq(arrived_slots[-1])
-            arrived_slots.append(slot)
+            m.d.sync += slot.eq(slots[-1])
+            slots.append(slot)
         m.d.comb += [
             scoring.valid.eq(at_products.key),
             scoring.first.eq(at_products.first),
             scoring.final.eq(at_products.final),
-            scoring.scale.eq(scale),
+            scoring.scale.eq(sequencer.scale),
             scores.write.eq(scoring.score_valid),
-            scores.write_slot.eq(arrived_slots[-1]),
+            scores.write_slot.eq(slots[-1]),
             scores.write_score.eq(scoring.score),
+            scores.clear.eq(sequencer.clear),
+            scores.clear_slot.eq(command.slot),
+            sequencer.logit_written.eq(scores.write),
+            sequencer.logit_slot.eq(scores.write_slot),
+            sequencer.maximum.eq(scores.maximum),
+            sequencer.count.eq(scores.count),
         ]
-        for slot in range(SLOTS):
-            enters = row_ends & (command.operation == Operation.SCORE) & (command.slot == slot)
-            leaves = scores.write & (scores.write_slot == slot)
-            m.d.sync += in_flight[slot].eq(in_flight[slot] + enters - leaves)
-        with m.If(scoring.score_valid):
-            m.d.sync += [
-                self.o_saturated.eq(self.o_saturated | scoring.saturated),
-                self.o_overflow.eq(self.o_overflow | scoring.overflow),
-            ]
 
-        # Values: sums of o by rows, and of l once a token.
+        # Values: a weight a row; sums of o by rows, and of l once a token.
         m.d.comb += [
+            weights.start.eq(sequencer.block_start),
+            weights.tokens.eq(command.tokens),
+            weights.first_address.eq(sequencer.first_address),
+            weights.maximum.eq(sequencer.block_maximum),
+            weights.score.eq(scores.score),
+            weights.take.eq(sequencer.take),
+            scores.address_slot.eq(command.slot),
+            scores.address.eq(weights.address),
+            sequencer.weight_valid.eq(weights.weight_valid),
             sums.read_row.eq(Mux(at_read.value, at_read.beat, reader.row)),
             sums.read.eq(at_read.value | reader.advance),
             sums.write.eq(at_products.value),
             sums.row.eq(at_products.beat),
             sums.fresh.eq(at_products.fresh),
             sums.rise.eq(at_products.rise),
-        ]
-        m.d.comb += [
             total.weight.eq(products.held_weight),
             total.add.eq(at_numbers.value & at_numbers.first),
             total.fresh.eq(at_numbers.fresh),
@@ -322,21 +195,43 @@ class ProcessingUnit(wiring.Component):
         ]
 
         # Results.
+        wiring.connect(m, reader.o, wiring.flipped(self.o))
         values_under_way = Signal(self.value_latency)
         m.d.sync += values_under_way.eq(Cat(tag.value, values_under_way[:-1]))
         asked = reader.active
         m.d.comb += [
+            sequencer.reader_busy.eq(reader.busy),
+            sequencer.reader_active.eq(asked),
+            reader.request.maximum_only.eq(command.operation == Operation.READ_MAXIMUM),
+            reader.request.slot.eq(command.slot),
+            reader.request.merge.eq(command.merge),
+            reader.request_valid.eq(sequencer.request_valid),
             reader.settled.eq(
-                Mux(asked.maximum_only, Array(in_flight)[asked.slot] == 0, ~values_under_way.any())
+                Mux(
+                    asked.maximum_only,
+                    sequencer.settled.bit_select(asked.slot, 1),
+                    ~values_under_way.any(),
+                )
             ),
             reader.word.maximum.eq(
-                Mux(asked.maximum_only, scores.maximum[asked.slot], sum_maximum) << LOGIT.fraction_bits
+                Mux(asked.maximum_only, scores.maximum[asked.slot], sequencer.sum_maximum)
+                << LOGIT.fraction_bits
             ),
-            reader.word.value_exponent.eq(Mux(asked.maximum_only, 0, value_exponent)),
+            reader.word.value_exponent.eq(Mux(asked.maximum_only, 0, sequencer.value_exponent)),
             reader.total.eq(total.total),
-            reader.empty.eq(empty),
+            reader.empty.eq(sequencer.empty),
             *(wanted.eq(row) for wanted, row in zip(reader.sums, sums.sums, strict=True)),
         ]
-        with m.If(sequence_error | scores.overrun | (weights.take & weights.weight.above_maximum)):
-            m.d.sync += self.o_sequence_error.eq(1)
+
+        # What went wrong since reset.
+        above = weights.take & weights.weight.above_maximum
+        for flag, raised in (
+            (self.o_saturated, scoring.score_valid & scoring.saturated),
+            (self.o_overflow, scoring.score_valid & scoring.overflow),
+            (self.o_invalid, products.invalid),
+            (self.o_sequence_error, sequencer.sequence_error | scores.overrun | above),
+            (self.o_framing_error, sequencer.framing_error),
+        ):
+            with m.If(raised):
+                m.d.sync += flag.eq(1)
         return m

@@ -21,7 +21,7 @@ from nearkv_hdl.spec.attention import (
     WEIGHT,
 )
 from nearkv_hdl.spec.formats import CODE
-from nearkv_hdl.spec.pim_designs import PimDesign
+from nearkv_hdl.spec.pim_design import PimDesign
 
 # Shift of q·k: product in units of 2^-16, both exponents biased by 25.
 _SCORE_SHIFT = SHIFT_OFFSET - PRODUCT.fraction_bits + 2 * FP16_BIAS

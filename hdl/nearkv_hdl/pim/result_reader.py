@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.arith.adder_tree import shape_of
 from nearkv_hdl.pim.partial import MAXIMUM_LANE, MAXIMUM_WORD, TOTAL_LANE, partial_layout
 from nearkv_hdl.spec.attention import SUM
-from nearkv_hdl.spec.pim_designs import PimDesign
+from nearkv_hdl.spec.pim_design import PimDesign
 from nearkv_hdl.stream.skid import SkidBuffer
 
 REQUEST = data.StructLayout({"maximum_only": 1, "slot": 1, "merge": 1})

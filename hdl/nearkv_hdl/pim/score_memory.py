@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
 from nearkv_hdl.spec.attention import EMPTY_MAXIMUM, LOGIT, MAXIMUM
-from nearkv_hdl.spec.pim_designs import SLOTS, PimDesign
+from nearkv_hdl.spec.pim_design import SLOTS, PimDesign
 
 
 class ScoreMemory(wiring.Component):

@@ -7,7 +7,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import AdderTree, shape_of
-from nearkv_hdl.spec.attention import DOT, HEAD_DIMS, LOGIT, LOGIT_SCALE_FRACTION_BITS, PRODUCT
+from nearkv_hdl.spec.attention import DOT, LOGIT, LOGIT_SCALE_FRACTION_BITS, PRODUCT
+from nearkv_hdl.spec.layout import HEAD_DIMS
 
 
 class ScorePath(wiring.Component):

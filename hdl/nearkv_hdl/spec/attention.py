@@ -49,7 +49,6 @@ ZERO_SHIFT = 40  # a shift above this gives 0
 # Final division: quotient bits below the first, that is 11 of the significand, one to round, one to spare.
 QUOTIENT_FRACTION_BITS = FP16_FRACTION_BITS + 3
 
-HEAD_DIMS = (64, 128, 256)
 DEGREES = (2, 3, 4, 5, 6)  # of the polynomial
 DEFAULT_DEGREE = 3
 

@@ -1,8 +1,11 @@
-"""The named designs: bus, lanes, query group and clock of every supported target, fixed here only."""
+"""The named scorer designs: bus, lanes, query group and clock of every target, fixed here only."""
 
 from __future__ import annotations
 
 from nearkv_hdl.spec.design import DesignConfig, Device, Family
+from nearkv_hdl.spec.layout import HEAD_DIMS
+from nearkv_hdl.spec.pim_design import PimDesign
+from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 
 LFE5U_85F = Device("LFE5U-85F-6BG381C", Family.ECP5, luts=83_640, flip_flops=83_640, dsps=156, brams=208)
 LFE5UM5G_85F = Device(
@@ -26,8 +29,6 @@ U50 = Device(
     brams=1_344,
     urams=640,
 )
-
-_ALL_HEAD_DIMS = (64, 128, 256)
 
 DESIGNS: dict[str, DesignConfig] = {
     design.name: design
@@ -68,7 +69,7 @@ DESIGNS: dict[str, DesignConfig] = {
             bus_bytes=64,
             lanes=64,
             query_group=8,
-            head_dims=_ALL_HEAD_DIMS,
+            head_dims=HEAD_DIMS,
             clock_hz=300_000_000,
         ),
         # Two HBM pseudo-channel pairs side by side; a wider query for models that need the half per cent.
@@ -78,7 +79,7 @@ DESIGNS: dict[str, DesignConfig] = {
             bus_bytes=128,
             lanes=64,
             query_group=8,
-            head_dims=_ALL_HEAD_DIMS,
+            head_dims=HEAD_DIMS,
             clock_hz=300_000_000,
             query_bits=10,
         ),
@@ -86,8 +87,16 @@ DESIGNS: dict[str, DesignConfig] = {
 }
 
 
+def find_design(name: str) -> DesignConfig | PimDesign:
+    """Look a scorer or PIM design up by name; ValueError lists both kinds."""
+    design = DESIGNS.get(name) or PIM_DESIGNS.get(name)
+    if design is None:
+        raise ValueError(f"design is {name!r}; allowed: {', '.join([*DESIGNS, *PIM_DESIGNS])}")
+    return design
+
+
 def get_design(name: str) -> DesignConfig:
-    """Look a design up by name; ValueError lists the known ones."""
+    """Look a scorer design up by name; ValueError lists the known ones."""
     try:
         return DESIGNS[name]
     except KeyError:

@@ -1,161 +1,12 @@
-"""`PimDesign`: one frozen description of a PIM device's compute part, and the three named ones."""
+"""The named PIM designs: units, lanes, reduction tree and clock of every device, fixed here only."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from nearkv_hdl.spec.pim_design import PimDesign, Published, ReductionLevel
 
-from nearkv_hdl.spec.attention import DEFAULT_DEGREE, DEGREES, FP16_BITS, HEAD_DIMS, LOGIT, SUM
-
-SLOTS = 2  # heads whose scores a unit holds at a time: one in its key phase, one waiting for its maximum
-MIN_BEATS = 4  # beats of a row: cycles between two additions to one accumulator row
-MIN_LANES = 4
-MIN_PARTIAL_LANES = 2  # a partial's header needs two lanes
-SMALLEST_HEAD_DIM = 8
-
-
-@dataclass(frozen=True)
-class ReductionLevel:
-    """One level of the reduction tree.
-
-    Args:
-        name: where its units sit.
-        fan_in: partial results each of its units merges, from 2.
-
-    """
-
-    name: str
-    fan_in: int
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        if self.fan_in < 2:
-            raise ValueError(f"fan_in of level {self.name} is {self.fan_in}; allowed: from 2")
-
-
-def _power_of_two(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
-
-
-@dataclass(frozen=True)
-class PimDesign:
-    """Parameters of a device's processing units and reduction network.
-
-    Args:
-        name: what the command line calls it.
-        lanes: FP16 multiply-add lanes of a unit, a power of two from 4.
-        head_dim: channels of a row, at least 4·lanes and a multiple of 2·lanes, at most 256.
-        block_tokens: scores a unit can hold per slot, a power of two from 2.
-        partial_lanes: sums per beat of a partial result, a power of two from 2 to head_dim.
-        dividers: elements the final division takes per cycle, a power of two up to partial_lanes.
-        levels: the reduction tree from the units upwards.
-        rtl_levels: how many of its levels are instantiated as RTL; larger counts are computed.
-        clock_hz: clock of the units.
-        published_buffer_bytes: the paper's unit buffer, which ours is compared with.
-        degree: of the polynomial, 2 to 6.
-
-    Raises ValueError that quotes the value and says what is allowed.
-
-    """
-
-    name: str
-    lanes: int
-    head_dim: int
-    block_tokens: int
-    partial_lanes: int
-    dividers: int
-    levels: tuple[ReductionLevel, ...]
-    rtl_levels: int
-    clock_hz: int
-    published_buffer_bytes: int
-    degree: int = DEFAULT_DEGREE
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        if not (_power_of_two(self.lanes) and self.lanes >= MIN_LANES):
-            raise ValueError(f"lanes is {self.lanes}; allowed: a power of two from {MIN_LANES}")
-        if (
-            not MIN_BEATS * self.lanes <= self.head_dim <= HEAD_DIMS[-1]
-            or self.head_dim % (2 * self.lanes)
-            or self.head_dim % self.partial_lanes
-        ):
-            raise ValueError(
-                f"head_dim is {self.head_dim} with lanes {self.lanes} and partial_lanes"
-                f" {self.partial_lanes}; allowed: {MIN_BEATS * self.lanes} to {HEAD_DIMS[-1]}, a multiple of"
-                f" {2 * self.lanes} and of partial_lanes"
-            )
-        if not (_power_of_two(self.block_tokens) and self.block_tokens >= 2):
-            raise ValueError(f"block_tokens is {self.block_tokens}; allowed: a power of two from 2")
-        if not (
-            _power_of_two(self.partial_lanes) and self.partial_lanes >= max(self.lanes, MIN_PARTIAL_LANES)
-        ):
-            raise ValueError(
-                f"partial_lanes is {self.partial_lanes}; allowed: a power of two from"
-                f" {max(self.lanes, MIN_PARTIAL_LANES)}"
-            )
-        if not (_power_of_two(self.dividers) and self.dividers <= self.partial_lanes):
-            raise ValueError(
-                f"dividers is {self.dividers}; allowed: a power of two up to {self.partial_lanes}"
-            )
-        if not 1 <= self.rtl_levels <= len(self.levels):
-            raise ValueError(
-                f"rtl_levels is {self.rtl_levels}; allowed: 1 to {len(self.levels)}, the levels there are"
-            )
-        if self.clock_hz <= 0:
-            raise ValueError(f"clock_hz is {self.clock_hz}; allowed: above 0")
-        if self.degree not in DEGREES:
-            raise ValueError(f"degree is {self.degree}; allowed: {', '.join(map(str, DEGREES))}")
-
-    @property
-    def beats(self) -> int:
-        """Lane beats of one row."""
-        return self.head_dim // self.lanes
-
-    @property
-    def partial_beats(self) -> int:
-        """Beats of a partial result after its header."""
-        return self.head_dim // self.partial_lanes
-
-    @property
-    def fan_ins(self) -> tuple[int, ...]:
-        """Fan-in of every level of the device."""
-        return tuple(level.fan_in for level in self.levels)
-
-    @property
-    def rtl_fan_ins(self) -> tuple[int, ...]:
-        """Fan-ins of the instantiated levels."""
-        return self.fan_ins[: self.rtl_levels]
-
-    @property
-    def units(self) -> int:
-        """Processing units of the device."""
-        return prod(self.fan_ins)
-
-    @property
-    def rtl_units(self) -> int:
-        """Processing units that are instantiated."""
-        return prod(self.rtl_fan_ins)
-
-    # What a unit stores, in bytes.
-
-    @property
-    def query_bytes(self) -> int:
-        """One FP16 query."""
-        return self.head_dim * FP16_BITS // 8
-
-    @property
-    def accumulator_bytes(self) -> int:
-        """48-bit sums of one head."""
-        return self.head_dim * SUM.width // 8
-
-    @property
-    def score_bytes(self) -> int:
-        """Scores kept between the phases."""
-        return SLOTS * self.block_tokens * LOGIT.width // 8
-
-
-# Unit counts, lanes, buffers and clocks: PAM (arXiv 2602.11521). The reduction units above a bank group
-# share the logic die (HBM: 43 of the paper's 128) or the centre buffer, so their fan-in is ours to choose.
+# Unit counts, lanes, clocks and everything `published`: PAM (arXiv 2602.11521). The reduction units above a
+# bank group share the logic die (HBM: 43 of the paper's 128) or the centre buffer, so their fan-in is ours to
+# choose.
 PIM_DESIGNS: dict[str, PimDesign] = {
     design.name: design
     for design in (
@@ -170,7 +21,6 @@ PIM_DESIGNS: dict[str, PimDesign] = {
             levels=(ReductionLevel("group", 2), ReductionLevel("device", 2)),
             rtl_levels=2,
             clock_hz=50_000_000,
-            published_buffer_bytes=128,
         ),
         # One stack: 8 dies × 64 banks, one unit per bank. RTL: a bank group and the level above it.
         PimDesign(
@@ -189,7 +39,7 @@ PIM_DESIGNS: dict[str, PimDesign] = {
             ),
             rtl_levels=1,
             clock_hz=666_000_000,
-            published_buffer_bytes=512,
+            published=Published(512, 0.13, 0.18, None, gflops=1_600),
         ),
         # One DIMM: 8 chips × 8 banks. RTL: a whole chip.
         PimDesign(
@@ -207,7 +57,7 @@ PIM_DESIGNS: dict[str, PimDesign] = {
             ),
             rtl_levels=2,
             clock_hz=500_000_000,
-            published_buffer_bytes=128,
+            published=Published(128, 0.46, 0.68, None, gflops=204),
         ),
         # One controller: 8 channels × 8 units. RTL: one channel group.
         PimDesign(
@@ -225,7 +75,7 @@ PIM_DESIGNS: dict[str, PimDesign] = {
             ),
             rtl_levels=2,
             clock_hz=1_000_000_000,
-            published_buffer_bytes=512,
+            published=Published(512, None, None, 8.16, gflops=18),
         ),
     )
 }

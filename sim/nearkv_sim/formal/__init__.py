@@ -1,8 +1,9 @@
 """Proofs over components: Yosys lowers them to an and-inverter graph, ABC proves or refutes.
 
 The same few helpers serve every component: `prove_stream_contract` for the rules every stream keeps,
-`prove_progress` for freedom from deadlock, `prove_order` for components that pass tokens through, and
-`prove` for a bench of one's own. Needs the extra `formal`. In a test:
+`prove_ready_independent` for inputs that do not wait for a token, `prove_no_deadlock` for freedom from
+deadlock, `prove_progress` and `prove_order` for components that pass tokens through, and `prove` for a bench
+of one's own. Needs the extra `formal`. In a test:
 
     def make():
         return ExpUnit(tag_bits=2)
@@ -17,14 +18,17 @@ A refuted proof names the broken rule in its `message` and lists the inputs in `
 
 from nearkv_sim.formal.bench import Bench
 from nearkv_sim.formal.engine import Proof, Status, prove
-from nearkv_sim.formal.properties import prove_order, prove_progress, prove_stream_contract
+from nearkv_sim.formal.progress import prove_no_deadlock, prove_progress
+from nearkv_sim.formal.properties import prove_order, prove_ready_independent, prove_stream_contract
 
 __all__ = [
     "Bench",
     "Proof",
     "Status",
     "prove",
+    "prove_no_deadlock",
     "prove_order",
     "prove_progress",
+    "prove_ready_independent",
     "prove_stream_contract",
 ]

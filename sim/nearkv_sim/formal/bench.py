@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import ClockDomain, Module, Signal, Value
+from amaranth.hdl import ClockDomain, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
-from nearkv_hdl.stream.contract import StreamContract
 from nearkv_sim.formal.engine import RESET, Proof
 
 
@@ -49,7 +48,7 @@ class Bench:
         module: the bench.
         streams: the component's streams by name.
         free: free inputs by name, the keys of a counterexample.
-        observed: `<name>_valid` of every output stream, as ports.
+        observed: `<name>_valid` of every output stream and `<name>_ready` of every input stream, as ports.
 
     """
 
@@ -150,14 +149,29 @@ class Bench:
         value = Value.cast(target)
         self.module.d.comb += value.eq(self.free_signal(name, len(value)))
 
+    def _drive_source(self, name: str, port: Any) -> None:
+        """Drive a stream by all that the contract allows: a token that waits is held, all else is free.
+
+        Held by registers instead of assumptions, so that payload bits which decide nothing drop out.
+        """
+        payload = Value.cast(port.payload)
+        free = self.free_signal(f"{name}_payload", len(payload))
+        waiting = Signal(name=f"{name}_waiting")
+        offered = Signal(len(payload), name=f"{name}_offered", reset_less=True)
+        self.module.d.comb += payload.eq(Mux(waiting, offered, free))
+        self.module.d.sync += offered.eq(payload)
+        if not port.signature.always_valid:
+            valid = self.free_signal(f"{name}_valid")
+            self.module.d.comb += port.valid.eq(waiting | valid)
+        ready = Signal(name=f"{name}_ready")
+        self.module.d.comb += ready.eq(port.ready)
+        self.module.d.sync += waiting.eq(port.valid & ~ready)
+        self.observed[f"{name}_ready"] = ready
+
     def _attach_stream(self, name: str, port: Any, is_input: bool) -> None:
         self.streams[name] = WatchedStream(name, port, is_input)
         if is_input:
-            self._drive(f"{name}_payload", port.payload)
-            if not port.signature.always_valid:
-                self._drive(f"{name}_valid", port.valid)
-            checker = StreamContract(len(Value.cast(port.payload)), assume=True)
-            self.add(f"{name}_source", checker, valid=port.valid, ready=port.ready, payload=port.payload)
+            self._drive_source(name, port)
         else:
             if not port.signature.always_ready:
                 self._drive(f"{name}_ready", port.ready)

@@ -192,17 +192,31 @@ def _abc(folder: Path, method: str) -> str:
     return result.stdout
 
 
-def depends_on(design: Any, ports: Sequence[Any], target: str, source: str) -> bool:
-    """Whether output `target` depends on input `source` through gates alone, within a cycle.
+def gate_paths(
+    design: Any, ports: Sequence[Any], targets: Sequence[str], sources: Sequence[str]
+) -> frozenset[tuple[str, str]]:
+    """Pairs (target, source): an output and an input it depends on through gates alone, within a cycle.
 
-    Structural, on the netlist after optimisation: False is a proof, True may be a path that logic blocks.
+    Structural, on the netlist after optimisation: an absent pair is a proof, a pair that is there may be a
+    path that logic blocks.
+
+    Raises FormalError if a target is no output, a source no input, or Yosys fails.
+
     """
+    pairs = [(target, source) for target in targets for source in sources]
+    counts = "\n".join(
+        f"select -assert-count 1 top/o:{target} top/{target} %i\n"
+        f"select -assert-count 1 top/i:{source} top/{source} %i\n"
+        f"select -count top/{target} %ci* top/{source} %i"
+        for target, source in pairs
+    )
     script = (
         _PREPARE.format(rtlil="design.il")
         + f"""\
 chformal -remove
 cutpoint {_FLIP_FLOPS}
-delete -port top/o:* top/{target} %d
+select -set kept {" ".join(f"top/{target}" for target in targets)}
+delete -port top/o:* @kept %d
 opt -full
 opt_clean -purge
 memory_map
@@ -212,15 +226,14 @@ simplemap
 splitnets
 opt -full
 opt_clean -purge
-select -set cone top/{target} %ci* top/{source} %i
-select -count @cone
+{counts}
 """
     )
     with tempfile.TemporaryDirectory(prefix="nearkv-formal-") as name:
         folder = Path(name)
         (folder / "design.il").write_text(rtlil.convert(design, ports=list(ports), emit_src=False))
         log = run_yosys(script, folder)
-    found = re.search(r"(\d+) objects", log)
-    if found is None:
-        raise FormalError(f"yosys said nothing of the cone: {log[-400:]}")
-    return int(found[1]) > 0
+    found = [int(count) for count in re.findall(r"^(\d+) objects", log, re.MULTILINE)]
+    if len(found) != len(pairs):
+        raise FormalError(f"yosys counted {len(found)} of {len(pairs)} cones: {log[-400:]}")
+    return frozenset(pair for pair, count in zip(pairs, found, strict=True) if count)

@@ -1,21 +1,23 @@
-"""The proofs that components have in common."""
+"""The proofs on streams that components have in common: contract, independence of ready, order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amaranth.hdl import Value
 
-from nearkv_hdl.stream.contract import OrderWatch, ProgressWatch, StreamContract, TokenCount
+from nearkv_hdl.stream.contract import OrderWatch, StreamContract
 from nearkv_sim.formal.bench import Bench, Constrain
-from nearkv_sim.formal.engine import DEFAULT_TIMEOUT_SECONDS, Proof, Status, depends_on, prove
+from nearkv_sim.formal.engine import DEFAULT_TIMEOUT_SECONDS, Proof, Status, gate_paths, prove
 
 # Multipliers are hard for SAT and beside the point of flow control.
 DATA_PATH_CELLS = ("$mul",)
+# What a memory gives matters no more, where a register follows it.
+STORED_DATA_CELLS = (*DATA_PATH_CELLS, "$mem_v2")
 
 
-def _settle(build: Callable[[], Bench], proof: Proof) -> Proof:
+def settle(build: Callable[[], Bench], proof: Proof) -> Proof:
     """Name the rule that a counterexample breaks, by simulating it on a bench built afresh."""
     if proof.status is not Status.REFUTED:
         return proof
@@ -59,86 +61,56 @@ def prove_stream_contract(
         return bench
 
     bench = build()
-    proof = _settle(
+    proof = settle(
         build, prove(bench.module, bench.free, bound=bound, cut=cut, timeout_seconds=timeout_seconds)
     )
     if not proof:
         return proof
-    for name, watched in bench.streams.items():
-        if watched.is_input or watched.port.signature.always_ready or watched.port.signature.always_valid:
-            continue
-        structure = Bench(make(), constrain)
-        ports = [*structure.free.values(), *structure.observed.values()]
-        if depends_on(structure.module, ports, f"{name}_valid", f"{name}_ready"):
-            return Proof(Status.REFUTED, f"valid waits for ready: {name}.valid depends on {name}.ready")
+    structure = Bench(make(), constrain)
+    outputs = [
+        name
+        for name, watched in structure.streams.items()
+        if not (
+            watched.is_input or watched.port.signature.always_ready or watched.port.signature.always_valid
+        )
+    ]
+    ports = [*structure.free.values(), *structure.observed.values()]
+    valids, readies = [f"{name}_valid" for name in outputs], [f"{name}_ready" for name in outputs]
+    paths = gate_paths(structure.module, ports, valids, readies)
+    if paths:
+        return Proof(Status.REFUTED, f"valid waits for ready: {_spell(paths)}")
     return proof
 
 
-def prove_progress(
-    make: Callable[[], Any],
-    *,
-    within: int,
-    capacity: int,
-    output: str | None = None,
-    input: str | None = None,
-    pending: Callable[[Bench, Any], Any] | None = None,
-    constrain: Constrain | None = None,
-    bound: int | None = None,
-    cut: Sequence[str] = DATA_PATH_CELLS,
-    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS,
-) -> Proof:
-    """Prove that nothing hangs, whatever pattern source and sink pause in.
+def _spell(paths: Iterable[tuple[str, str]]) -> str:
+    """`o.valid depends on o.ready, …`: ports of the bench by the names of the streams' members."""
+    members = [tuple(".".join(port.rsplit("_", 1)) for port in path) for path in sorted(paths)]
+    return ", ".join(f"{target} depends on {source}" for target, source in members)
 
-    1. While a token is inside or offered, `output.valid` comes within `within` cycles, even if `ready`
-       never does: the stream does not wait for ready over time.
-    2. A token offered is taken within `within` cycles in which the sink was ready (other cycles do not
-       count).
-    3. No token leaves that did not enter, and never are more than `capacity` inside.
 
-    Together: a token offered leaves after a bounded number of cycles with a ready sink.
+def prove_ready_independent(make: Callable[[], Any], *, constrain: Constrain | None = None) -> Proof:
+    """Prove that no input's ready depends on any source's valid or payload within a cycle.
+
+    Such a component neither waits for a token before it offers to take one, nor closes a loop of gates with
+    a source that waits for ready. Structural (`gate_paths`), hence for all time and all payloads.
 
     Args:
-        make: builds the component; called several times.
-        within: cycles allowed.
-        capacity: most tokens inside, for components with one output token per input token.
-        output, input: names of the streams; None if there is one of each.
-        pending: (bench, tokens inside) gives "output is due"; the default is right for one token out per
-            token in. With another ratio give an expression over the component's ports; rule 3 is then
-            left out and tokens inside is 0.
-        constrain, bound, cut, timeout_seconds: as for `prove_stream_contract`.
+        make, constrain: as for `prove_stream_contract`.
 
     """
-
-    def build() -> Bench:
-        bench = Bench(make(), constrain)
-        source, sink = bench.input(input), bench.output(output)
-        inside: Any = 0
-        if pending is None:
-            tokens = TokenCount(capacity)
-            inside = bench.add("tokens", tokens, enters=source.transfers, leaves=sink.transfers).count
-            due = (inside != 0) | source.port.valid
-        else:
-            due = pending(bench, inside)
-        bench.add(
-            "valid_in_time",
-            ProgressWatch(within, f"{sink.name}.valid"),
-            pending=due,
-            counts=1,
-            happens=sink.port.valid,
-        )
-        bench.add(
-            "taken_in_time",
-            ProgressWatch(within, f"{source.name} taken"),
-            pending=source.port.valid,
-            counts=sink.port.ready,
-            happens=source.transfers,
-        )
-        return bench
-
-    bench = build()
-    return _settle(
-        build, prove(bench.module, bench.free, bound=bound, cut=cut, timeout_seconds=timeout_seconds)
-    )
+    bench = Bench(make(), constrain)
+    sources = [watched for watched in bench.streams.values() if watched.is_input]
+    readies = [f"{watched.name}_ready" for watched in sources]
+    causes = [
+        name
+        for watched in sources
+        for name in (f"{watched.name}_valid", f"{watched.name}_payload")
+        if name in bench.free
+    ]
+    paths = gate_paths(bench.module, [*bench.free.values(), *bench.observed.values()], readies, causes)
+    if paths:
+        return Proof(Status.REFUTED, f"ready waits for valid: {_spell(paths)}")
+    return Proof(Status.PROVED, "proved for all time")
 
 
 def prove_order(
@@ -182,6 +154,6 @@ def prove_order(
         return bench
 
     bench = build()
-    return _settle(
+    return settle(
         build, prove(bench.module, bench.free, bound=bound, cut=cut, timeout_seconds=timeout_seconds)
     )

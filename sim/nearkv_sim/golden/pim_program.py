@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv_hdl.spec.attention import LOGIT, Merge, Operation, RowFormat, logit_scale
-from nearkv_hdl.spec.pim_designs import PimDesign
+from nearkv_hdl.spec.pim_design import PimDesign
 from nearkv_sim.golden.partial_beats import concatenate_fields, maximum_fields, partial_fields
 from nearkv_sim.golden.pim_unit import ProcessingUnitModel, row_fields
 from nearkv_sim.golden.stored_rows import Int8Rows, Rows

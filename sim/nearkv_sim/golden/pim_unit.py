@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv_hdl.spec.attention import EMPTY_MAXIMUM, LOGIT, Merge, check_value_exponent
-from nearkv_hdl.spec.pim_designs import SLOTS, PimDesign
+from nearkv_hdl.spec.pim_design import SLOTS, PimDesign
 from nearkv_sim.golden.attention import (
     Int32,
     Int64,

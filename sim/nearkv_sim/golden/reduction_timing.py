@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearkv_hdl.spec.attention import Merge
-from nearkv_hdl.spec.pim_designs import PIM_DESIGNS, PimDesign
+from nearkv_hdl.spec.pim_design import PimDesign
+from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 
 # Latencies of the RTL components, as their properties say; a test compares them.
 _PRODUCT = 5
