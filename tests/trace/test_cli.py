@@ -109,6 +109,5 @@ def test_capture_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     outcome = nearkv("trace", "capture", *[word for pair in CAPTURE.items() for word in pair])
     assert outcome.code == 2
     assert (
-        "needs the package tokenizers: which the extra `capture` installs: pip install 'nearkv[capture]'"
-        in outcome.err
+        "needs tokenizers, which the extra `capture` installs: pip install 'nearkv[capture]'" in outcome.err
     )
