@@ -28,6 +28,7 @@ ARROWS: dict[str, set[str]] = {
         "nearkv.codec",
         "nearkv.device",
         "nearkv.command",
+        "nearkv.machine",
         "nearkv.result_folder",
         *ANY,
     },

@@ -1,0 +1,211 @@
+"""`ModelMachine`: a machine file with a model behind every name.
+
+Formula of a transfer over stages 1…S (source, links, target) in pieces of 4 KiB:
+    time = max_k T_k(n) + Σ_{j ≠ k} T_j(min(n, 4 KiB)),
+the longest stage for everything, every other for the piece that fills or drains the pipeline. T_k is the
+stage's own time, packet by packet for PCIe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import cast
+
+from nearkv.machine import (
+    LinkDescription,
+    Machine,
+    MachineDescription,
+    ProcessorDescription,
+    TierDescription,
+    Timing,
+    read_machine,
+)
+from nearkv_sim.hardware.machine_devices import MemoryConfig, PathConfig, Stage, memory_stage, path_stage
+from nearkv_sim.hardware.machine_units import (
+    NearMemoryConfig,
+    NearMemoryUnit,
+    RooflineUnit,
+    ScorerConfig,
+    ScorerUnit,
+    Unit,
+)
+from nearkv_sim.hardware.model_shapes import require_positive
+from nearkv_sim.hardware.profile import Config, Profile, named_profile
+from nearkv_sim.hardware.roofline import ProcessorConfig
+from nearkv_sim.hardware.wear import DriveConfig
+
+MACHINE_FOLDER = Path(__file__).parent / "machines"
+PIECE_BYTES = 4096
+_PROCESSOR_KINDS = ("gpu", "cpu", "scorer", "near_memory")
+
+
+def machine_names() -> list[str]:
+    """Names of the machines that ship."""
+    return sorted(path.stem for path in MACHINE_FOLDER.glob("*.yaml"))
+
+
+def open_machine(name: str) -> ModelMachine:
+    """Open a machine by name, or a file with a suffix .yaml or .yml.
+
+    Raises:
+        ValueError: an unknown name, or a bad file: names it, the key and the reason.
+
+    """
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        if name not in machine_names():
+            raise ValueError(
+                f"machine is {name!r}; allowed: {', '.join(machine_names())}, or a file with suffix .yaml"
+            )
+        path = MACHINE_FOLDER / f"{name}.yaml"
+    description = read_machine(path)
+    try:
+        return ModelMachine(path.stem, description)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+class ModelMachine(Machine):
+    """A described machine.
+
+    Attributes:
+        memories: device of every tier.
+        paths: device of every link.
+        units: compute by name.
+        sources: where each number comes from, by "part: parameter".
+
+    Raises ValueError for an unknown profile or a tier larger than its devices.
+
+    """
+
+    def __init__(self, name: str, description: MachineDescription) -> None:
+        """Look every profile up."""
+        self._name, self._description = name, description
+        self.sources: dict[str, str] = {}
+        self.memories: dict[str, MemoryConfig | DriveConfig] = {}
+        self.paths: dict[str, PathConfig] = {}
+        self.units: dict[str, Unit] = {}
+        for tier in description.tiers:
+            self.memories[tier.name] = self._memory(tier)
+        for link in description.links:
+            self.paths[link.name] = self._profile(link, "path", PathConfig)
+        for processor in description.processors:
+            self.units[processor.name] = self._unit(processor)
+
+    @property
+    def name(self) -> str:
+        """Stem of the file."""
+        return self._name
+
+    @property
+    def description(self) -> MachineDescription:
+        """What the file says."""
+        return self._description
+
+    def transfer(self, source: str, target: str, nbytes: int) -> Timing:
+        """Copy `nbytes`; see the formula above."""
+        require_positive("nbytes", nbytes)
+        if source == target:
+            raise ValueError(f"target is {target!r}, like source; allowed: another tier")
+        stages = self.stages(source, target)
+        piece = min(nbytes, PIECE_BYTES)
+        busy = {stage.name: stage.time_ps(nbytes) for stage in stages}
+        fill = {stage.name: stage.time_ps(piece) for stage in stages}
+        longest = max(busy, key=lambda stage: busy[stage])
+        time_ps = busy[longest] + sum(fill.values()) - fill[longest]
+        return Timing(time_ps, nbytes, busy)
+
+    def scan(self, processor: str, nbytes: int) -> Timing:
+        """Score `nbytes` of keys that lie in the processor's tier: unit and memory work side by side."""
+        require_positive("nbytes", nbytes)
+        unit = self.unit(processor)
+        busy = dict(unit.scan_ps(nbytes))
+        if not self.in_memory(processor):
+            tier = self._description.tier(self.tier_of(processor))
+            stage = memory_stage(tier.name, tier.count, self.memories[tier.name], write=False)
+            busy[tier.name] = stage.time_ps(nbytes)
+        return Timing(max(busy.values()), nbytes, busy)
+
+    def stages(self, source: str, target: str) -> list[Stage]:
+        """Source, links and target of a transfer, in order."""
+        links = self._description.path(source, target)
+        ends = [(source, False), (target, True)]
+        if links and self.paths[links[0].name].includes_ends:
+            ends = [end for end in ends if end[0] not in (links[0].inner, links[0].outer)]
+        if links and self.paths[links[-1].name].includes_ends:
+            ends = [end for end in ends if end[0] not in (links[-1].inner, links[-1].outer)]
+        found: list[Stage] = []
+        for name, write in ends:
+            tier = self._description.tier(name)
+            found.append(memory_stage(name, tier.count, self.memories[name], write=write))
+        here = source
+        middle: list[Stage] = []
+        for link in links:
+            outward = here == link.inner
+            here = link.outer if outward else link.inner
+            middle.append(path_stage(link.name, link.count, self.paths[link.name], outward=outward))
+        first = [stage for stage in found if stage.name == source]
+        return [*first, *middle, *(stage for stage in found if stage.name == target)]
+
+    def unit(self, name: str) -> Unit:
+        """A processor's model; ValueError lists the known ones."""
+        if name not in self.units:
+            raise ValueError(f"processor is {name!r}; allowed: {', '.join(self.units)}")
+        return self.units[name]
+
+    def tier_of(self, processor: str) -> str:
+        """Tier a processor sits at."""
+        self.unit(processor)
+        return next(p.tier for p in self._description.processors if p.name == processor)
+
+    def in_memory(self, processor: str) -> bool:
+        """Whether the processor sits inside a DRAM, behind no pins; the units of a drive do not."""
+        is_drive = isinstance(self.memories[self.tier_of(processor)], DriveConfig)
+        return isinstance(self.unit(processor), NearMemoryUnit) and not is_drive
+
+    def _memory(self, tier: TierDescription) -> MemoryConfig | DriveConfig:
+        config: MemoryConfig | DriveConfig
+        if tier.profile.startswith("drive/"):
+            config = self._profile(tier, "drive", DriveConfig)
+        else:
+            config = self._profile(tier, "memory", MemoryConfig)
+        most = tier.count * config.capacity_bytes
+        if tier.capacity_bytes > most:
+            raise ValueError(
+                f"capacity_bytes of {tier.name} is {tier.capacity_bytes}; allowed: at most {most}, what"
+                f" {tier.count} × {tier.profile} hold"
+            )
+        return config
+
+    def _unit(self, processor: ProcessorDescription) -> Unit:
+        kind = processor.profile.partition("/")[0]
+        if kind not in _PROCESSOR_KINDS:
+            raise ValueError(
+                f"profile of {processor.name} is {processor.profile!r}; allowed kinds:"
+                f" {', '.join(_PROCESSOR_KINDS)}"
+            )
+        name, count = processor.name, processor.count
+        if kind == "scorer":
+            return ScorerUnit(name, count, self._profile(processor, kind, ScorerConfig))
+        if kind == "near_memory":
+            return NearMemoryUnit(name, count, self._profile(processor, kind, NearMemoryConfig))
+        return RooflineUnit(name, count, self._profile(processor, kind, ProcessorConfig))
+
+    def _profile(
+        self,
+        part: TierDescription | ProcessorDescription | LinkDescription,
+        kind: str,
+        config_type: type[Config],
+    ) -> Config:
+        given, separator, name = part.profile.partition("/")
+        if not separator or given != kind:
+            raise ValueError(f"profile of {part.name} is {part.profile!r}; allowed: {kind}/NAME")
+        try:
+            # A generic class is no Hashable to mypy, which the cached function asks for.
+            profile: Profile[Config] = named_profile(kind, name, cast(Hashable, config_type))
+        except ValueError as error:
+            raise ValueError(f"profile of {part.name}: {error}") from None
+        for parameter, source in profile.sources.items():
+            self.sources[f"{part.name}: {parameter}"] = source
+        return profile.config
