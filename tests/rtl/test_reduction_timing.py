@@ -95,9 +95,9 @@ def test_constants_are_the_components_own(design):
 def test_reduction_is_hidden_at_length():
     """Eight heads: the lengths per device from which docs/reduction.md promises at most 2 %."""
     promised = {
-        "hbm_pim": {Merge.EXACT: 24576, Merge.EXPONENTIAL: 36864},
+        "hbm_pim": {Merge.EXACT: 24576, Merge.EXPONENTIAL: 37376},
         "ddr_pim": {Merge.EXACT: 768, Merge.EXPONENTIAL: 1024},
-        "ssd_pim": {Merge.EXACT: 2816, Merge.EXPONENTIAL: 4032},
+        "ssd_pim": {Merge.EXACT: 2752, Merge.EXPONENTIAL: 4032},
     }
     for name, lengths in promised.items():
         design = get_pim_design(name)

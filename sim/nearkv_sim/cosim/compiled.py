@@ -24,6 +24,8 @@ class CompiledComponent:
     Args:
         component: its signature holds streams and plain outputs only; one clock domain, `sync`.
         name: what messages and the cache call it: letters, digits, `_`, `-`, `.`.
+        flatten: compile the component as one function, which runs fastest but takes the compiler more than
+            linear time; without, every module is one, which is what a large component needs.
 
     Attributes:
         ports: the streams and plain outputs.
@@ -35,11 +37,11 @@ class CompiledComponent:
 
     """
 
-    def __init__(self, component: wiring.Component, *, name: str) -> None:
+    def __init__(self, component: wiring.Component, *, name: str, flatten: bool = True) -> None:
         if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
             raise ValueError(f"name is {name!r}; allowed: letters, digits, '_', '-', '.'")
         started = time.perf_counter()
-        source = describe_source(component)
+        source = describe_source(component, flatten=flatten)
         path, self.cached = build_library(name, source.digest, lambda: render_cpp(source))
         self.build_seconds = time.perf_counter() - started
         self.name = name

