@@ -12,6 +12,9 @@ from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import SCORE, TOKEN_INDEX
 from nearkv_hdl.spec.scorer_pipeline import OUTPUT_QUEUE_RANKS, SCALE_RANKS
 
+# A queue of two places has one behind its output register, and refuses a score right after the first.
+_SHALLOWEST_QUEUE = 3
+
 
 def score_layout(design: DesignConfig) -> data.StructLayout:
     """Payload of the score stream: one beat per token, one score per query head."""
@@ -35,7 +38,7 @@ class ScoreOutput(wiring.Component):
 
     Args:
         design: formats and query group.
-        depth: places in the queue, from 2.
+        depth: places in the queue, from 3.
 
     Members:
         command: the block command of each bank.
@@ -47,13 +50,13 @@ class ScoreOutput(wiring.Component):
         o: scores.
         o_overflow: a score did not fit 32 bits since reset.
 
-    Raises ValueError if `depth` is below 2.
+    Raises ValueError if `depth` is below 3.
 
     """
 
     def __init__(self, design: DesignConfig, depth: int) -> None:
-        if depth < 2:
-            raise ValueError(f"depth is {depth}; allowed: from 2")
+        if depth < _SHALLOWEST_QUEUE:
+            raise ValueError(f"depth is {depth}; allowed: from {_SHALLOWEST_QUEUE}")
         self.design = design
         self.depth = depth
         super().__init__(
