@@ -162,8 +162,11 @@ def registers_page() -> str:
         f"{NOTICE}\n# Registers of the scoring kernel, version {registers.REGISTER_VERSION}\n\n"
         "Source: `nearkv_hdl.spec.registers`. Driver and simulated card read the same table.\n\n"
         + table(["offset", "register", "bits", "access", "reset", "meaning"], rows)
-        + "\nAccess: rw read and write, ro read only, wo write only, woc any write clears, tow a written 1"
-        " toggles.\n\n## Job states\n\n"
+        + "\nAccess: rw read and write, ro read only, wo write only, cmd a written 1 is a command, reads give"
+        " the state,\ncor a read clears, tow a written 1 toggles. Bits outside a register's fields read 0 and"
+        " keep nothing, and so do\nwords that hold no register. A read of the lower word of a read-only"
+        " 64-bit register keeps its upper word for the\nnext read, until a lower word of another is read; arguments"
+        " are taken together when ap_start is written.\n\n## Job states\n\n"
         + table(["value", "state"], states)
         + "\n## Error codes\n\n"
         + table(["value", "code"], codes)

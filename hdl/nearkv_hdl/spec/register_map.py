@@ -14,7 +14,9 @@ class Access(Enum):
 
     READ_WRITE = "rw"
     READ_ONLY = "ro"  # a write is ignored
-    WRITE_ONLY = "wo"  # reads 0
+    WRITE_ONLY = "wo"  # a written 1 is a command; reads 0
+    COMMAND = "cmd"  # a written 1 is a command; reads the device's state
+    CLEAR_ON_READ = "cor"  # a read returns the bits and clears them; a write is ignored
     TOGGLE_ON_WRITE = "tow"  # a written 1 inverts the bit
 
 
@@ -35,7 +37,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Register:
-    """One entry of the table; `reset` is None where the design decides (`identity_values`)."""
+    """One entry of the table; `reset` is None where the design decides (`identity_values`).
+
+    A register without fields is one number. Of a register with fields, bits outside them read 0 and keep
+    nothing.
+    """
 
     name: str
     offset: int
@@ -44,6 +50,17 @@ class Register:
     reset: int | None
     doc: str
     fields: tuple[Field, ...] = ()
+
+    @property
+    def used_mask(self) -> int:
+        """Bits that hold something."""
+        whole = (1 << 8 * self.size_bytes) - 1
+        return sum(field.mask for field in self.fields) if self.fields else whole
+
+    @property
+    def words(self) -> int:
+        """32-bit words."""
+        return self.size_bytes // WORD_BYTES
 
     def mask(self, field_name: str) -> int:
         """Bits of one field."""
@@ -71,7 +88,10 @@ class Register:
 
 
 def check_table(registers: tuple[Register, ...]) -> None:
-    """Raise ValueError unless names are unique, and registers aligned, inside the window and disjoint."""
+    """Raise ValueError unless registers have names of their own, are aligned, inside the window and disjoint.
+
+    Registers whose accesses have effects have one word, so that no effect is spread over two accesses.
+    """
     taken: dict[int, str] = {}
     names: set[str] = set()
     for register in registers:
@@ -89,6 +109,11 @@ def check_table(registers: tuple[Register, ...]) -> None:
             if word in taken:
                 raise ValueError(f"registers {taken[word]} and {register.name} overlap at {word:#x}")
             taken[word] = register.name
+        if register.size_bytes > WORD_BYTES and register.access not in (Access.READ_WRITE, Access.READ_ONLY):
+            raise ValueError(
+                f"register {register.name} of access {register.access.value} has {register.size_bytes} bytes;"
+                f" allowed: {WORD_BYTES}"
+            )
         used = 0
         for field in register.fields:
             if field.mask & used or field.mask >> (8 * register.size_bytes):

@@ -1,9 +1,15 @@
-"""The register table of the scoring kernel, version 1: the one source of offsets for RTL, driver and models.
+"""The register table of the scoring kernel, version 2: the one source of offsets for RTL, driver and models.
 
 Offsets are bytes from the start of the control window; a register is one or two little-endian 32-bit words,
 the lower word first. 0x00–0x0C is XRT's ap_ctrl_chain block. Arguments follow from 0x10, each with a reserved
 word behind it, as XRT's kernel.xml lays them out; status, identity and counters have blocks of their own, so
 that a new argument moves none of them.
+
+Registers of two words are read and written a word at a time, without tearing: a read of a read-only
+register's lower word keeps its upper word, which is what the next reads of the upper word return, until a
+lower word of another such register is read. Arguments are taken together when ap_start is written.
+
+Version 2 adds to version 1 what a host checks a job by: EVENTS, WRITTEN_BYTES and the two CRCs.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ STATUS_OFFSET = 0x100
 IDENTITY_OFFSET = 0x180
 COUNTER_OFFSET = 0x200
 KERNEL_IDENTITY = 0x4E4B5651  # "NKVQ"
-REGISTER_VERSION = 1
+REGISTER_VERSION = 2
 
 
 class JobState(IntEnum):
@@ -55,7 +61,7 @@ CTRL = Register(
     "CTRL",
     0x00,
     4,
-    RW,
+    Access.COMMAND,
     0x4,
     "ap_ctrl_chain handshake",
     (
@@ -123,6 +129,18 @@ RESET = Register(
     "recovery of a job that does not finish",
     (Field("reset", 0, 1, "write 1: drop the job and return every register to its reset value"),),
 )
+EVENTS = Register(
+    "EVENTS",
+    STATUS_OFFSET + 0x18,
+    4,
+    Access.CLEAR_ON_READ,
+    0,
+    "what has happened since this register was read, for hosts that poll",
+    (
+        Field("done", 0, 1, "a job has finished"),
+        Field("failed", 1, 1, "a job has failed"),
+    ),
+)
 
 IDENTITY = Register("IDENTITY", IDENTITY_OFFSET, 4, RO, KERNEL_IDENTITY, "tells the kernel from any other")
 VERSION = Register(
@@ -170,7 +188,15 @@ BLOCK = Register(
 CYCLES = Register("CYCLES", COUNTER_OFFSET, 8, RO, 0, "clock cycles since the start, until the last score")
 TOKENS = Register("TOKENS", COUNTER_OFFSET + 0x08, 8, RO, 0, "tokens scored and written")
 STREAMED_BYTES = Register("STREAMED_BYTES", COUNTER_OFFSET + 0x10, 8, RO, 0, "bytes of key planes read")
+WRITTEN_BYTES = Register("WRITTEN_BYTES", COUNTER_OFFSET + 0x18, 8, RO, 0, "bytes of results written")
+STREAMED_CRC32C = Register(
+    "STREAMED_CRC32C", COUNTER_OFFSET + 0x20, 4, RO, 0, "CRC32C of the key planes read, in list order"
+)
+WRITTEN_CRC32C = Register(
+    "WRITTEN_CRC32C", COUNTER_OFFSET + 0x24, 4, RO, 0, "CRC32C of the results written, by rising address"
+)
 
+COUNTERS = (CYCLES, TOKENS, STREAMED_BYTES, WRITTEN_BYTES, STREAMED_CRC32C, WRITTEN_CRC32C)
 ARGUMENTS = (
     DESCRIPTOR_ADDRESS,
     KEY_ADDRESS,
@@ -186,9 +212,9 @@ ARGUMENTS = (
 REGISTERS = (
     *(CTRL, GIER, IER, ISR),
     *ARGUMENTS,
-    *(STATUS, ERROR_CODE, ERROR_ADDRESS, ERROR_TOKEN, RESET),
+    *(STATUS, ERROR_CODE, ERROR_ADDRESS, ERROR_TOKEN, RESET, EVENTS),
     *(IDENTITY, VERSION, SCORER, STREAM, BLOCK),
-    *(CYCLES, TOKENS, STREAMED_BYTES),
+    *COUNTERS,
 )
 
 

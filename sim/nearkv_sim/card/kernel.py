@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nearkv.codec.crc import crc32c
 from nearkv.device.transport import Bytes
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.card.job import JobFault, load_job
 from nearkv_sim.card.memory import DeviceMemory
+from nearkv_sim.card.plane_crc import PlaneCrcs
 from nearkv_sim.card.register_file import RegisterFile
 from nearkv_sim.engines import Engine, EngineStalled, ScoreOverflow
 
@@ -27,9 +29,11 @@ class _Job:
     finish_ps: int
     fault: JobFault | None = None
     result: Bytes | None = None
+    result_address: int = 0  # taken with the other arguments: the host may overwrite them meanwhile
     cycles: int = 0
     tokens: int = 0
     streamed_bytes: int = 0
+    streamed_crc32c: int = 0
 
 
 class Kernel:
@@ -62,6 +66,8 @@ class Kernel:
         self._engine = engine
         self._raise_interrupt = raise_interrupt
         self._registers = RegisterFile(design)
+        self._plane_crcs = PlaneCrcs()
+        self._interrupt = False  # the line's level
         self._job: _Job | None = None
         self.device_cycles = 0
         self.jobs = 0
@@ -89,6 +95,7 @@ class Kernel:
         if register is reg.RESET and reg.RESET.unpack(value)["reset"]:
             self._job = None
             self._registers.reset()
+        self._drive_interrupt(at_ps)
 
     def finish_until(self, at_ps: int) -> None:
         """End the job in flight if its time has come by then."""
@@ -102,7 +109,7 @@ class Kernel:
             return
         self._registers[reg.CTRL] = reg.CTRL.mask("ap_start")
         self._registers[reg.STATUS] = reg.STATUS.pack(state=reg.JobState.RUNNING)
-        for counter in (reg.CYCLES, reg.TOKENS, reg.STREAMED_BYTES):
+        for counter in reg.COUNTERS:
             self._registers[counter] = 0
         if self._registers[reg.ERROR_CODE] != reg.ErrorCode.NONE:
             self._job = _Job(at_ps, at_ps)
@@ -123,9 +130,11 @@ class Kernel:
             start_ps=at_ps,
             finish_ps=at_ps - (-outcome.cycles * PS_PER_S // self._design.clock_hz),
             result=np.ascontiguousarray(outcome.scores, "<i4").reshape(-1).view(np.uint8),
+            result_address=self._registers[reg.RESULT_ADDRESS],
             cycles=outcome.cycles,
             tokens=len(outcome.scores),
             streamed_bytes=sum(len(planes) for planes in job.planes),
+            streamed_crc32c=self._plane_crcs.of_job(job),
         )
 
     def _finish(self, job: _Job) -> None:
@@ -135,19 +144,28 @@ class Kernel:
             self._record(job.fault)
         failed = registers[reg.ERROR_CODE] != reg.ErrorCode.NONE
         if job.result is not None and not failed:
-            self._memory.write(registers[reg.RESULT_ADDRESS], job.result)
+            self._memory.write(job.result_address, job.result)
+            registers[reg.WRITTEN_BYTES] = len(job.result)
+            registers[reg.WRITTEN_CRC32C] = crc32c(job.result)
         registers[reg.CYCLES] = job.cycles
         registers[reg.TOKENS] = job.tokens
         registers[reg.STREAMED_BYTES] = job.streamed_bytes
+        registers[reg.STREAMED_CRC32C] = job.streamed_crc32c
         self.device_cycles += job.cycles
         self.jobs += 1
         registers[reg.STATUS] = reg.STATUS.pack(state=reg.JobState.FAILED if failed else reg.JobState.DONE)
         registers[reg.CTRL] = reg.CTRL.pack(ap_done=1, ap_idle=1, ap_ready=1)
+        registers[reg.EVENTS] |= reg.EVENTS.mask("failed" if failed else "done")
         if registers[reg.IER] & reg.IER.mask("done"):
-            rises = not registers[reg.ISR] & reg.ISR.mask("done")
             registers[reg.ISR] |= reg.ISR.mask("done")
-            if rises and registers[reg.GIER] & reg.GIER.mask("enable"):
-                self._raise_interrupt(job.finish_ps)
+        self._drive_interrupt(job.finish_ps)
+
+    def _drive_interrupt(self, at_ps: int) -> None:
+        """Set the line to GIER and ISR; a message goes out when it rises."""
+        before = self._interrupt
+        self._interrupt = bool(self._registers[reg.GIER] and self._registers[reg.ISR])
+        if self._interrupt and not before:
+            self._raise_interrupt(at_ps)
 
     def _record(self, fault: JobFault) -> None:
         # It is the first: no job runs on an error, so that none can follow.

@@ -10,9 +10,10 @@ _WORD_MASK = 0xFFFF_FFFF
 
 
 class RegisterFile:
-    """Values of every register; words that hold none read 0 and ignore writes.
+    """Values of every register; words that hold none, and bits outside fields, read 0 and ignore writes.
 
-    `self[register]` is the device's own access and follows no rule.
+    `self[register]` is the device's own access and follows no rule. What a written command does is the
+    device's business.
 
     Args:
         design: decides what the identity registers read.
@@ -29,10 +30,12 @@ class RegisterFile:
             )
         }
         self._values: dict[Register, int] = {}
+        self._kept: tuple[Register | None, int] = (None, 0)  # whose upper word, and that word
         self.reset()
 
     def reset(self) -> None:
         """Return every register to its reset value."""
+        self._kept = (None, 0)
         self._values = {
             register: self._identity[register] if register.reset is None else register.reset
             for register in REGISTERS
@@ -52,7 +55,15 @@ class RegisterFile:
         register, index = self._words.get(offset, (None, 0))
         if register is None or register.access is Access.WRITE_ONLY:
             return 0
-        return self._values[register] >> (32 * index) & _WORD_MASK
+        value = self._values[register]
+        if register.access is Access.CLEAR_ON_READ:
+            self._values[register] = 0
+        if register.access is Access.READ_ONLY and register.words > 1:
+            if index == 0:
+                self._kept = (register, value >> 32)
+            elif self._kept[0] is register:
+                return self._kept[1]
+        return value >> (32 * index) & _WORD_MASK
 
     def write_word(self, offset: int, value: int) -> Register | None:
         """Apply a host's write by the register's rule; returns the register, None for a reserved word."""
@@ -61,13 +72,14 @@ class RegisterFile:
         if register is None:
             return None
         old = self._values[register]
+        value &= register.used_mask >> (32 * index)
         match register.access:
             case Access.READ_WRITE:
                 kept = old & ~(_WORD_MASK << (32 * index))
                 self._values[register] = kept | value << (32 * index)
             case Access.TOGGLE_ON_WRITE:
                 self._values[register] = old ^ value << (32 * index)
-            case Access.READ_ONLY | Access.WRITE_ONLY:
+            case Access.READ_ONLY | Access.WRITE_ONLY | Access.COMMAND | Access.CLEAR_ON_READ:
                 pass
         return register
 

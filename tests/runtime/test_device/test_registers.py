@@ -55,8 +55,8 @@ def test_fields_pack_and_unpack():
         register.mask("c")
 
 
-def entry(name="R", offset=0, size_bytes=4, fields=()):
-    return Register(name, offset, size_bytes, Access.READ_WRITE, 0, "", fields)
+def entry(name="R", offset=0, size_bytes=4, fields=(), access=Access.READ_WRITE):
+    return Register(name, offset, size_bytes, access, 0, "", fields)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,7 @@ def entry(name="R", offset=0, size_bytes=4, fields=()):
         ((entry(offset=2),), "aligned to 4"),
         ((entry(size_bytes=2),), "allowed: 4 or 8"),
         ((entry(offset=4092, size_bytes=8),), "leaves the window"),
+        ((entry(size_bytes=8, access=Access.CLEAR_ON_READ),), "R of access cor has 8 bytes; allowed: 4"),
         ((entry(fields=(Field("a", 0, 4, ""), Field("b", 3, 1, ""))),), "R.b overlaps"),
         ((entry(fields=(Field("a", 31, 2, ""),)),), "leaves its register"),
     ],

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from amaranth.lib.crc.catalog import CRC32_ISCSI
 
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, KeyFormat
@@ -49,6 +50,7 @@ def test_the_end_is_seen_when_its_cycles_have_passed(bench):
     assert bench.get(reg.CYCLES) == card.counters.device_cycles == cycles
     assert bench.get(reg.TOKENS) == bench.blocks * bench.design.block_tokens
     assert bench.get(reg.STREAMED_BYTES) == 5 * bench.block_bytes // 2
+    assert bench.get(reg.WRITTEN_BYTES) == bench.result_bytes
     assert card.counters.jobs == 1
     assert not bench.untouched()
     bench.acknowledge()
@@ -117,3 +119,49 @@ def test_a_list_of_one_descriptor_ends_at_the_memory(bench):
     bench.arguments[reg.BLOCK_COUNT] = 1
     bench.descriptors = bench.descriptors[:1]
     assert bench.run() == reg.JobState.DONE
+
+
+def test_crcs_are_of_what_is_in_memory(bench):
+    for _ in range(2):  # the second job's blocks are known from the first
+        bench.run()
+        result = bench.card.read_memory(bench.result, bench.result_bytes)
+        assert bench.get(reg.WRITTEN_CRC32C) == CRC32_ISCSI(8).compute(result.tolist())
+        streamed = []
+        for d in bench.descriptors:
+            nbytes = bench.block_bytes >> (d.key_format is KeyFormat.INT4)
+            streamed += bench.card.read_memory(d.key_address, nbytes).tolist()
+        assert bench.get(reg.STREAMED_CRC32C) == CRC32_ISCSI(8).compute(streamed)
+        bench.acknowledge()
+        # A block that is written again has another CRC.
+        bench.write(bench.keys, bench.card.read_memory(bench.keys, bench.block_bytes) ^ 1)
+
+
+def test_results_go_where_the_arguments_pointed_at_the_start(bench):
+    bench.start()
+    bench.set(reg.RESULT_ADDRESS, bench.result + 64)
+    bench.card.wait_interrupt(10**9)
+    assert not bench.untouched()
+    after = bench.card.read_memory(bench.result + bench.result_bytes, 64)
+    assert (after == bench.guard).all()
+
+
+def test_events_are_reported_once(bench):
+    bench.run()
+    assert reg.EVENTS.unpack(bench.get(reg.EVENTS)) == {"done": 1, "failed": 0}
+    assert bench.get(reg.EVENTS) == 0
+    bench.acknowledge()
+    bench.arguments[reg.HEADS] = 0
+    bench.run()
+    assert reg.EVENTS.unpack(bench.get(reg.EVENTS)) == {"done": 0, "failed": 1}
+
+
+def test_the_line_rises_when_a_pending_interrupt_is_enabled(bench):
+    bench.set(reg.GIER, 0)
+    bench.start()
+    with pytest.raises(TimeoutError):
+        bench.card.wait_interrupt(10**9)
+    bench.set(reg.GIER, 1)
+    bench.card.wait_interrupt(10**9)
+    bench.set(reg.GIER, 1)
+    with pytest.raises(TimeoutError):
+        bench.card.wait_interrupt(10**9)

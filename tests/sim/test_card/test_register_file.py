@@ -27,12 +27,15 @@ def test_reset_values(design):
 @pytest.mark.parametrize(("register", "offset"), WORDS, ids=[f"{r.name}+{o - r.offset}" for r, o in WORDS])
 def test_access_rule(file, register, offset):
     before = {at: file.read_word(at) for _, at in WORDS}
-    assert file.write_word(offset, 0xA5C3_0F18) is register
+    assert file.write_word(offset, 0xA5C3_0F1B) is register
+    used = register.used_mask >> 8 * (offset - register.offset) & 0xFFFF_FFFF
     seen = {
-        Access.READ_WRITE: 0xA5C3_0F18,
+        Access.READ_WRITE: 0xA5C3_0F1B & used,
         Access.READ_ONLY: before[offset],
         Access.WRITE_ONLY: 0,
-        Access.TOGGLE_ON_WRITE: before[offset] ^ 0xA5C3_0F18,
+        Access.COMMAND: before[offset],
+        Access.CLEAR_ON_READ: before[offset],
+        Access.TOGGLE_ON_WRITE: before[offset] ^ 0xA5C3_0F1B & used,
     }[register.access]
     assert file.read_word(offset) == seen
     assert {at: file.read_word(at) for _, at in WORDS if at != offset} == {
@@ -48,6 +51,22 @@ def test_halves_of_a_long_register(file):
     assert file[reg.KEY_ADDRESS] == 0x0123_4567_89AB_CDEF
     file.write_word(reg.KEY_ADDRESS.offset, 1)
     assert file[reg.KEY_ADDRESS] == 0x0123_4567_0000_0001
+
+
+def test_a_long_register_is_read_without_tearing(file):
+    file[reg.CYCLES] = 0x1_FFFF_FFFF
+    assert file.read_word(reg.CYCLES.offset) == 0xFFFF_FFFF
+    file[reg.CYCLES] = 0x2_0000_0000
+    assert file.read_word(reg.TOKENS.offset + 4) == 0
+    assert file.read_word(reg.CYCLES.offset + 4) == 1
+    assert file.read_word(reg.TOKENS.offset) == 0
+    assert file.read_word(reg.CYCLES.offset + 4) == 2
+
+
+def test_a_read_clears_events(file):
+    file[reg.EVENTS] = reg.EVENTS.pack(done=1, failed=1)
+    assert file.read_word(reg.EVENTS.offset) == 3
+    assert file.read_word(reg.EVENTS.offset) == 0
 
 
 def test_toggle_clears_what_is_set(file):
