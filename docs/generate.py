@@ -20,7 +20,7 @@ from nearkv_hdl.spec import registers
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_hdl.verilog import to_verilog
-from nearkv_sim.synthesis.budgets import BUDGETS, LOGIC_TOLERANCE
+from nearkv_sim.synthesis.budgets import BUDGETS, KEY_SCORER_BUDGETS, LOGIC_TOLERANCE
 from nearkv_sim.synthesis.catalogue import COMPONENTS
 from nearkv_sim.synthesis.report import CAVEATS
 from nearkv_sim.synthesis.resources import Resources, count_resources, device_resources
@@ -128,8 +128,23 @@ def designs_page() -> str:
         + f"\nResources of the scorer, accepted figures. `make synth` measures them again and fails if logic"
         f" moves by more\nthan {100 * LOGIC_TOLERANCE:g} %, or DSP or RAM blocks at all.\n\n"
         + table(["design", "LUT", "FF", "DSP", "BRAM", "URAM", "carry"], resources)
+        + "\nThe scorer with query folding and score statistics beside it ([folding.md](folding.md)), likewise:"
+        " `nearkv synth --unit key_scorer`.\n\n"
+        + table(
+            ["design", "LUT", "FF", "DSP", "BRAM", "URAM", "carry", "MAC per DSP", "LUT per MAC"],
+            _key_scorers(),
+        )
         + f"\n{caveats}"
     )
+
+
+def _key_scorers() -> list[list[object]]:
+    rows: list[list[object]] = []
+    for name, used in KEY_SCORER_BUDGETS.items():
+        design = DESIGNS[name]
+        ratios = f"{design.macs / used.dsps:.2f}", f"{used.luts / design.macs:.1f}"
+        rows.append([f"`{name}`", *_shares(used, device_resources(design.device)), *ratios])
+    return rows
 
 
 def _shares(used: Resources, available: Resources) -> list[str]:
@@ -165,8 +180,8 @@ def registers_page() -> str:
         + "\nAccess: rw read and write, ro read only, wo write only, cmd a written 1 is a command, reads give"
         " the state,\ncor a read clears, tow a written 1 toggles. Bits outside a register's fields read 0 and"
         " keep nothing, and so do\nwords that hold no register. A read of the lower word of a read-only"
-        " 64-bit register keeps its upper word for the\nnext read, until a lower word of another is read; arguments"
-        " are taken together when ap_start is written.\n\n## Job states\n\n"
+        " 64-bit register keeps its upper word for the\nnext read, until a lower word of another is read;"
+        " arguments are taken together when ap_start is written.\n\n## Job states\n\n"
         + table(["value", "state"], states)
         + "\n## Error codes\n\n"
         + table(["value", "code"], codes)

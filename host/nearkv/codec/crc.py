@@ -45,9 +45,9 @@ def crc32c_rows(rows: Bytes) -> Crc32:
     if rows.dtype != np.uint8 or rows.ndim != 2:
         raise ValueError(f"rows are {rows.dtype} with shape {rows.shape}; allowed: uint8 [rows, nbytes]")
     count, nbytes = rows.shape
-    start = _advance(np.full(1, ALL_ONES, np.uint32), nbytes)[0]
+    start = _advance(np.full(1, ALL_ONES, np.uint32), nbytes)  # what the initial value becomes
     if nbytes == 0 or count == 0:
-        return np.full(count, start ^ ALL_ONES, np.uint32)
+        return np.repeat(start ^ np.uint32(ALL_ONES), count)
     pieces = 1 << max(0, (nbytes // _PIECE_BYTES).bit_length() - 1)
     piece_bytes = 2 * -(-nbytes // (2 * pieces))
     padded = np.zeros((count, pieces * piece_bytes), np.uint8)
