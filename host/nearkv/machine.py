@@ -77,6 +77,7 @@ class LinkDescription:
         inner, outer: tiers; a device at `outer` moves the data with its own DMA.
         profile: as kind/name of a profile.
         count: equal links side by side.
+        shares: name of another link whose wires it uses; "" for wires of its own.
 
     """
 
@@ -85,6 +86,12 @@ class LinkDescription:
     outer: str
     profile: str
     count: int = 1
+    shares: str = ""
+
+    @property
+    def wires(self) -> str:
+        """Name of the resource that is busy while it carries bytes."""
+        return self.shares or self.name
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,10 @@ class MachineDescription:
         for what, name in self._references():
             if name not in tiers:
                 raise ValueError(f"{what} is {name!r}; allowed: {', '.join(tiers)}")
+        owners = [link.name for link in self.links if not link.shares]
         for link in self.links:
+            if link.shares and link.shares not in owners:
+                raise ValueError(f"shares of {link.name} is {link.shares!r}; allowed: {', '.join(owners)}")
             if link.inner == link.outer:
                 raise ValueError(f"outer of {link.name} is {link.outer!r}, like inner; allowed: another tier")
         for tier in self.tiers[1:]:

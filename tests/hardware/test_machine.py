@@ -10,16 +10,22 @@ import pytest
 from nearkv import machine as host
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_sim.golden.scorer_timing import job_cycles
+from nearkv_sim.hardware import machine_drives
 from nearkv_sim.hardware.machine import MACHINE_FOLDER, ModelMachine, machine_names, open_machine
 from nearkv_sim.hardware.machine_attention import attention_step
-from nearkv_sim.hardware.machine_devices import PathConfig, PcieStage, RateStage, path_stage
+from nearkv_sim.hardware.machine_devices import PathConfig, PcieStage, memory_stage, path_stage
 from nearkv_sim.hardware.machine_report import SIZES_BYTES
+from nearkv_sim.hardware.machine_stage import RateStage
 from nearkv_sim.hardware.machine_state import MachineState
 from nearkv_sim.hardware.machine_step import decode_time
 from nearkv_sim.hardware.model_shapes import named_model
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink
+from nearkv_sim.hardware.pcie_fabric import PeerConfig
 from nearkv_sim.hardware.profile import named_profile
 from nearkv_sim.hardware.roofline import PS_PER_S
+from nearkv_sim.hardware.ssd.direct_io import HostIoConfig
+from nearkv_sim.hardware.ssd.workloads import peer_transfer_ps
+from nearkv_sim.hardware.wear import DriveConfig
 
 GIB = 2**30
 LLAMA_13B = named_model("llama_13b").config
@@ -74,7 +80,17 @@ def test_every_machine_opens_and_no_transfer_beats_its_slowest_part(name):
         ("tier: gpu_memory}", "tier: gpu}", "tier of gpu is 'gpu'; allowed: gpu_memory, host_memory"),
         ("outer: nand,", "outer: nowhere,", "outer of peer_to_peer is 'nowhere'"),
         ("outer: nand,", "outer: card_memory,", "is 'card_memory', like inner"),
-        ("outer: nand,", "outer: host_memory,", "links do not join gpu_memory and nand"),
+        ("outer: gpu_memory,", "outer: nand,", "links do not join gpu_memory and host_memory"),
+        (
+            "shares: smartssd_link",
+            "shares: nvme",
+            "shares of nvme is 'nvme'; allowed: gpu_link, smartssd_link",
+        ),
+        (
+            "outer: nand, profile: path/smartssd_p2p",
+            "outer: host_memory, profile: path/smartssd_p2p",
+            "is no drive",
+        ),
         (
             "profile: gpu/rtx_4090",
             "profile: gpu/rtx_1",
@@ -125,7 +141,7 @@ def test_a_file_of_ones_own_is_opened_through_the_host_interface(tmp_path):
             lambda: attention_step(open_machine("pam_deployment"), named_model("opt_175b").config, 1, 1),
             "without a place on pam_deployment",
         ),
-        (lambda: PathConfig(pj_per_byte=1.0), "allowed: a preset, or both bandwidths"),
+        (lambda: PathConfig(pj_per_byte=1.0), "kinds of link are none"),
         (lambda: PathConfig(pj_per_byte=1.0, pcie_preset="gen9"), "pcie_preset is 'gen9'"),
     ],
 )
@@ -158,11 +174,43 @@ def test_long_transfers_go_on_as_the_packets_would(preset, outward):
     assert stage.time_ps(nbytes) == pytest.approx(move(0, 1 << 32, nbytes), rel=1e-4)
 
 
+@pytest.mark.parametrize("write", [False, True])
+def test_long_drive_transfers_go_on_as_commands_would(write):
+    """The drive's data-sheet rate, once its buffer is full."""
+    drive = named_profile("drive", "pm983", DriveConfig).config
+    stage = memory_stage("nand", 1, drive, write=write)
+    nbytes = 1 << 30
+    published = drive.write_bandwidth_bytes_per_s if write else drive.read_bandwidth_bytes_per_s
+    assert nbytes * PS_PER_S / stage.time_ps(nbytes) > published
+    longer = stage.time_ps(2 * nbytes) - stage.time_ps(nbytes)
+    assert write is (nbytes * PS_PER_S / longer == pytest.approx(published, rel=0.15))
+    assert stage.time_ps(96 << 20) == pytest.approx(
+        machine_drives._sequential_ps(drive.config, 96 << 20, write=write), rel=0.02
+    )
+
+
+def test_a_peer_link_is_the_drive_models_own_transfer():
+    machine = open_machine("hillinfer")
+    timing = machine.transfer("nand", "card_memory", 1 << 20)
+    assert set(timing.busy_ps) == {"peer_to_peer"}
+    drive = machine.memories["nand"].config
+    peer = named_profile("peer", "smartssd", PeerConfig).config
+    host_io = named_profile("host_io", "linux_p2p", HostIoConfig).config
+    cold = replace(drive, read_buffer_bytes=0)
+    assert timing.time_ps == peer_transfer_ps(cold, peer, host_io, 1 << 20, write=False)
+
+
+def test_links_that_share_wires_are_one_resource():
+    machine = open_machine("hillinfer")
+    assert "smartssd_link" in machine.transfer("nand", "host_memory", 4096).busy_ps
+    assert "nvme" not in machine.transfer("nand", "host_memory", 4096).busy_ps
+
+
 def test_two_devices_halve_the_time():
     config = named_profile("path", "nvlink4", PathConfig).config
     one = path_stage("x", 1, config, outward=True).time_ps(2 * MIB_128)
     two = path_stage("x", 2, config, outward=True).time_ps(2 * MIB_128)
-    assert one - config.write_latency_ps == pytest.approx(2 * (two - config.write_latency_ps), rel=1e-9)
+    assert one - config.latency_ps == pytest.approx(2 * (two - config.latency_ps), rel=1e-9)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 63, 64, 65, 200])

@@ -21,7 +21,8 @@ from nearkv.machine import (
     Timing,
     read_machine,
 )
-from nearkv_sim.hardware.machine_devices import MemoryConfig, PathConfig, Stage, memory_stage, path_stage
+from nearkv_sim.hardware.machine_devices import MemoryConfig, PathConfig, memory_stage, path_stage
+from nearkv_sim.hardware.machine_stage import Stage
 from nearkv_sim.hardware.machine_units import (
     NearMemoryConfig,
     NearMemoryUnit,
@@ -90,6 +91,7 @@ class ModelMachine(Machine):
             self.memories[tier.name] = self._memory(tier)
         for link in description.links:
             self.paths[link.name] = self._profile(link, "path", PathConfig)
+            self._link_stage(link, outward=True)  # refuses a peer link without its drive
         for processor in description.processors:
             self.units[processor.name] = self._unit(processor)
 
@@ -122,31 +124,35 @@ class ModelMachine(Machine):
         unit = self.unit(processor)
         busy = dict(unit.scan_ps(nbytes))
         if not self.in_memory(processor):
-            tier = self._description.tier(self.tier_of(processor))
-            stage = memory_stage(tier.name, tier.count, self.memories[tier.name], write=False)
-            busy[tier.name] = stage.time_ps(nbytes)
+            stage = self._end(self.tier_of(processor), write=False)
+            busy[stage.name] = stage.time_ps(nbytes)
         return Timing(max(busy.values()), nbytes, busy)
 
     def stages(self, source: str, target: str) -> list[Stage]:
-        """Source, links and target of a transfer, in order."""
+        """Source, links and target of a transfer, in order; a peer link stands for its two ends as well."""
         links = self._description.path(source, target)
-        ends = [(source, False), (target, True)]
-        if links and self.paths[links[0].name].includes_ends:
-            ends = [end for end in ends if end[0] not in (links[0].inner, links[0].outer)]
-        if links and self.paths[links[-1].name].includes_ends:
-            ends = [end for end in ends if end[0] not in (links[-1].inner, links[-1].outer)]
-        found: list[Stage] = []
-        for name, write in ends:
-            tier = self._description.tier(name)
-            found.append(memory_stage(name, tier.count, self.memories[name], write=write))
         here = source
         middle: list[Stage] = []
         for link in links:
             outward = here == link.inner
             here = link.outer if outward else link.inner
-            middle.append(path_stage(link.name, link.count, self.paths[link.name], outward=outward))
-        first = [stage for stage in found if stage.name == source]
-        return [*first, *middle, *(stage for stage in found if stage.name == target)]
+            middle.append(self._link_stage(link, outward=outward))
+        joined = {end for link in links if self.paths[link.name].peer for end in (link.inner, link.outer)}
+        first, last = (self._end(name, write) for name, write in ((source, False), (target, True)))
+        return [
+            *([] if source in joined else [first]),
+            *middle,
+            *([] if target in joined else [last]),
+        ]
+
+    def _end(self, name: str, write: bool) -> Stage:
+        count = self._description.tier(name).count
+        return memory_stage(name, count, self.memories[name], write=write)
+
+    def _link_stage(self, link: LinkDescription, *, outward: bool) -> Stage:
+        outer = self.memories[link.outer]
+        drive = outer if isinstance(outer, DriveConfig) else None
+        return path_stage(link.wires, link.count, self.paths[link.name], outward=outward, drive=drive)
 
     def unit(self, name: str) -> Unit:
         """A processor's model; ValueError lists the known ones."""

@@ -1,20 +1,19 @@
-"""Stages of a transfer: memories, drives and links as functions from bytes to time.
-
-A stage consists of `count` equal devices that share a transfer evenly.
-"""
+"""Memories and links of a machine as stages of a transfer."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
+from nearkv_sim.hardware.machine_drives import DriveStage, PeerStage
+from nearkv_sim.hardware.machine_stage import PS_PER_S, RateStage, Stage, continued_ps
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink, PcieLinkConfig
+from nearkv_sim.hardware.pcie_fabric import PeerConfig
+from nearkv_sim.hardware.profile import named_profile
+from nearkv_sim.hardware.ssd.direct_io import HostIoConfig
 from nearkv_sim.hardware.wear import DriveConfig
 
-PS_PER_S = 10**12
-# Packets up to here are timed one by one; longer transfers go on at the rate of the second half. A test
-# compares both at 8 MiB.
+# Packets up to here are timed one by one; a test compares the continuation at 8 MiB.
 PACKET_BY_PACKET_BYTES = 1 << 20
 _HOST_BUFFER_ADDRESS = 1 << 32  # above 4 GiB: requests carry 64-bit addresses
 
@@ -46,84 +45,36 @@ class MemoryConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PathConfig:
-    """A link: PCIe, timed packet by packet, or latency and bandwidth. Exactly one of the two, or ValueError.
+    """A link of one of three kinds: PCIe packet by packet, latency and bandwidth, or a drive's peer.
 
     Attributes:
         pj_per_byte: energy of a byte carried.
-        pcie_preset: name in `pcie_config.PRESETS`; "" for the other kind.
-        read_bandwidth_bytes_per_s, read_latency_ps: towards the inner tier.
-        write_bandwidth_bytes_per_s, write_latency_ps: towards the outer tier.
-        includes_ends: the figures were measured through both ends, whose own time must not be added.
+        pcie_preset: name in `pcie_config.PRESETS`.
+        bandwidth_bytes_per_s, latency_ps: each way.
+        peer, host_io: profiles of these kinds: the drive at the outer end moves data to and from the memory
+            at the inner end below one switch, in synchronous calls of one thread.
+
+    ValueError unless exactly one kind is given.
 
     """
 
     pj_per_byte: float
     pcie_preset: str = ""
-    read_bandwidth_bytes_per_s: int = 0
-    read_latency_ps: int = 0
-    write_bandwidth_bytes_per_s: int = 0
-    write_latency_ps: int = 0
-    includes_ends: bool = False
+    bandwidth_bytes_per_s: int = 0
+    latency_ps: int = 0
+    peer: str = ""
+    host_io: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a link that is neither or both."""
-        rates = (self.read_bandwidth_bytes_per_s, self.write_bandwidth_bytes_per_s)
-        if bool(self.pcie_preset) == (min(rates) > 0) or (self.pcie_preset and any(rates)):
+        """Refuse a link that is of no kind or of several."""
+        kinds = [name for name in ("pcie_preset", "bandwidth_bytes_per_s", "peer") if getattr(self, name)]
+        if len(kinds) != 1 or bool(self.peer) != bool(self.host_io):
             raise ValueError(
-                f"pcie_preset is {self.pcie_preset!r} with bandwidths {rates}; allowed: a preset, or both"
-                " bandwidths"
+                f"kinds of link are {', '.join(kinds) or 'none'} with host_io {self.host_io!r}; allowed: one"
+                " of pcie_preset, bandwidth_bytes_per_s, and peer with host_io"
             )
         if self.pcie_preset and self.pcie_preset not in PRESETS:
             raise ValueError(f"pcie_preset is {self.pcie_preset!r}; allowed: {', '.join(PRESETS)}")
-
-
-@dataclass(frozen=True)
-class Stage(ABC):
-    """Something that a transfer passes through.
-
-    Attributes:
-        name: of the resource.
-        count: equal devices.
-        pj_per_byte: energy of a byte that passes.
-
-    """
-
-    name: str
-    count: int
-    pj_per_byte: float
-
-    def time_ps(self, nbytes: int) -> int:
-        """Time from the first byte's arrival to the last byte's departure; nbytes from 1."""
-        share = -(-nbytes // self.count)
-        time_ps = self._time_ps(share)
-        if share * PS_PER_S > self.bound_bytes_per_s * time_ps:
-            raise AssertionError(f"{self.name} carries {share} bytes in {time_ps} ps: above its bound")
-        return time_ps
-
-    @property
-    @abstractmethod
-    def bound_bytes_per_s(self) -> int:
-        """Rate that no transfer through one device exceeds."""
-
-    @abstractmethod
-    def _time_ps(self, nbytes: int) -> int:
-        """Time of one device's share."""
-
-
-@dataclass(frozen=True)
-class RateStage(Stage):
-    """Latency and bandwidth."""
-
-    latency_ps: int
-    bandwidth_bytes_per_s: int
-
-    @property
-    def bound_bytes_per_s(self) -> int:
-        """The bandwidth."""
-        return self.bandwidth_bytes_per_s
-
-    def _time_ps(self, nbytes: int) -> int:
-        return self.latency_ps - (-nbytes * PS_PER_S // self.bandwidth_bytes_per_s)
 
 
 @dataclass(frozen=True)
@@ -139,37 +90,35 @@ class PcieStage(Stage):
         return int(PS_PER_S / self.config.byte_time_ps)
 
     def _time_ps(self, nbytes: int) -> int:
-        whole = PACKET_BY_PACKET_BYTES
-        if nbytes <= whole:
-            return _packets_ps(self.config, nbytes, self.outward)
-        full_ps = _packets_ps(self.config, whole, self.outward)
-        half_ps = _packets_ps(self.config, whole // 2, self.outward)
-        return full_ps - (-(nbytes - whole) * (full_ps - half_ps) // (whole // 2))
+        walk = partial(_packets_ps, self.config, outward=self.outward)
+        return continued_ps(walk, nbytes, PACKET_BY_PACKET_BYTES)
 
 
 @cache
-def _packets_ps(config: PcieLinkConfig, nbytes: int, outward: bool) -> int:
+def _packets_ps(config: PcieLinkConfig, nbytes: int, *, outward: bool) -> int:
     link = PcieLink(config)
     move = link.device_read if outward else link.device_write
     return move(0, _HOST_BUFFER_ADDRESS, nbytes)
 
 
-def memory_stage(name: str, count: int, config: MemoryConfig | DriveConfig, *, write: bool) -> RateStage:
+def memory_stage(name: str, count: int, config: MemoryConfig | DriveConfig, *, write: bool) -> Stage:
     """Reading or writing a tier."""
     if isinstance(config, DriveConfig):
-        latency_ps = config.write_latency_ps if write else config.read_latency_ps
-    else:
-        latency_ps = config.latency_ps
+        return DriveStage(name, count, config.pj_per_byte, config.config, write)
     bandwidth = config.write_bandwidth_bytes_per_s if write else config.read_bandwidth_bytes_per_s
-    return RateStage(name, count, config.pj_per_byte, latency_ps, bandwidth)
+    return RateStage(name, count, config.pj_per_byte, config.latency_ps, bandwidth)
 
 
-def path_stage(name: str, count: int, config: PathConfig, *, outward: bool) -> Stage:
-    """A link in one direction."""
+def path_stage(
+    name: str, count: int, config: PathConfig, *, outward: bool, drive: DriveConfig | None = None
+) -> Stage:
+    """A link in one direction; a peer link needs the drive at its outer end, or ValueError."""
     if config.pcie_preset:
         return PcieStage(name, count, config.pj_per_byte, PRESETS[config.pcie_preset], outward)
-    if outward:
-        latency_ps, bandwidth = config.write_latency_ps, config.write_bandwidth_bytes_per_s
-    else:
-        latency_ps, bandwidth = config.read_latency_ps, config.read_bandwidth_bytes_per_s
-    return RateStage(name, count, config.pj_per_byte, latency_ps, bandwidth)
+    if config.peer:
+        if drive is None:
+            raise ValueError(f"outer end of {name} is no drive; allowed for a peer link: a drive")
+        peer = named_profile("peer", config.peer, PeerConfig).config
+        host_io = named_profile("host_io", config.host_io, HostIoConfig).config
+        return PeerStage(name, count, config.pj_per_byte, drive.config, outward, peer, host_io)
+    return RateStage(name, count, config.pj_per_byte, config.latency_ps, config.bandwidth_bytes_per_s)

@@ -14,43 +14,56 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from nearkv_sim.hardware.profile import named_profile
+from nearkv_sim.hardware.ssd.config import SsdConfig
+
 DAYS_PER_YEAR = 365
 PS_PER_DAY = 86_400 * 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
 class DriveConfig:
-    """A drive as its data sheet describes it. ValueError for a value that no drive has.
+    """What a drive's data sheet says beside its timing. ValueError for a value that no drive has.
 
     Attributes:
-        capacity_bytes: what the host may fill.
-        read_bandwidth_bytes_per_s, write_bandwidth_bytes_per_s: sequential.
-        read_latency_ps, write_latency_ps: of one random access.
+        ssd: profile of kind ssd that times it and holds its geometry.
+        read_bandwidth_bytes_per_s, write_bandwidth_bytes_per_s: sequential, as published.
         active_power_w: while it reads or writes.
         drive_writes_per_day, warranty_years: endurance rating.
-        indirection_unit_bytes: smallest unit its mapping moves.
         rated_write_bytes: size of the random writes that the rating holds for.
-        spare_fraction: NAND beyond the capacity, as a share of the capacity.
 
     """
 
-    capacity_bytes: int
+    ssd: str
     read_bandwidth_bytes_per_s: int
     write_bandwidth_bytes_per_s: int
-    read_latency_ps: int
-    write_latency_ps: int
     active_power_w: float
     drive_writes_per_day: float
     warranty_years: int
-    indirection_unit_bytes: int
     rated_write_bytes: int
-    spare_fraction: float
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         for name, value in vars(self).items():
-            if not value > 0:
+            if name != "ssd" and not value > 0:
                 raise ValueError(f"{name} is {value!r}; allowed: above 0")
+        named_profile("ssd", self.ssd, SsdConfig)
+
+    @property
+    def config(self) -> SsdConfig:
+        """Geometry and timing."""
+        config: SsdConfig = named_profile("ssd", self.ssd, SsdConfig).config
+        return config
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What the host may fill."""
+        return self.config.logical_bytes
+
+    @property
+    def spare_fraction(self) -> Fraction:
+        """NAND beyond the capacity, as a share of the capacity."""
+        return Fraction(self.config.nand_bytes, self.config.logical_bytes) - 1
 
     @property
     def rated_host_bytes(self) -> int:
@@ -73,12 +86,12 @@ def write_amplification(drive: DriveConfig, write_bytes: int, *, random: bool) -
     """NAND bytes per host byte of writes of `write_bytes` each; ValueError below 1 byte."""
     if write_bytes < 1:
         raise ValueError(f"write_bytes is {write_bytes}; allowed: from 1")
-    unit = drive.indirection_unit_bytes
+    unit = drive.config.mapping_unit_bytes
     whole = -(-write_bytes // unit) * unit
     partial = Fraction(whole, write_bytes)
     if not random:  # consecutive writes share their units in the drive's buffer
         return Fraction(1)
-    spare = Fraction(str(drive.spare_fraction))
+    spare = drive.spare_fraction
     return partial * max(Fraction(1), (1 + spare) / (2 * spare))
 
 
