@@ -31,11 +31,16 @@ def test_describes_one_with_attention_and_claims(nearkv_machine, capsys):
     assert "own: cycle formula confirmed by RTL, 300 MHz" in text
     assert "because of peer_to_peer" in text
     assert "published claims, reported only" in text
+    assert "whole step" in text
     assert nearkv_machine(*words, "--format", "json") == 0
     first = capsys.readouterr().out
     content = json.loads(first)
     assert content["attention"]["why"] == "peer_to_peer"
     assert content["attention"]["kv_bytes"] == 36000 * 4 * 819200
+    step = content["step"]
+    assert step["time_ps"] == step["attention_ps"] + step["rest_ps"] + step["weights_ps"]
+    assert [entry["bound"] for entry in step["decode_layer"] if entry["kernel"] == "qkv"] == ["memory"]
+    assert [entry["bound"] for entry in step["prefill_layer"] if entry["kernel"] == "qkv"] == ["compute"]
     assert {claim["machine"] for claim in content["claims"]} == {"hillinfer"}
     assert content["sources"]["gpu: peak_flops_per_s"].startswith("NVIDIA")
     assert nearkv_machine(*words, "--format", "json") == 0

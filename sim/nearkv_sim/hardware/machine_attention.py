@@ -118,13 +118,13 @@ class _Planner:
         self.select_fraction = exact(select_fraction)
         self.near_data = near_data
         self.meter = EnergyMeter()
-        processors = [name for name, unit in machine.units.items() if isinstance(unit, RooflineUnit)]
-        if not processors:
+        attenders = [name for name, unit in machine.units.items() if isinstance(unit, RooflineUnit)]
+        if not attenders:
             raise ValueError(f"machine {machine.name} has no GPU or CPU; attention needs one")
-        self.attender = processors[0]
+        self.attender = attenders[0]
 
     def shares(self) -> list[TierShare]:
-        return [self._share(tier, weights, kv) for tier, weights, kv in self._placement()]
+        return [self._share(*placed) for placed in self._placement()]
 
     def _placement(self) -> list[tuple[str, int, int]]:
         """Weights, then KV, into the tiers in order; card memory holds codes only, PIM memory KV only."""

@@ -1,4 +1,4 @@
-"""A machine as plain data and as text: parts, transfers, scans, attention, and why each takes so long."""
+"""A machine as plain data: parts, transfers, scans, a decode step, and why each takes so long."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from nearkv.machine import Timing
 from nearkv_sim.hardware.machine import ModelMachine
 from nearkv_sim.hardware.machine_attention import AttentionStep
+from nearkv_sim.hardware.machine_step import DecodeTime
 from nearkv_sim.hardware.machine_units import ScorerUnit
 from nearkv_sim.hardware.model_shapes import ModelShape
+from nearkv_sim.hardware.roofline_layers import StepTime
 from nearkv_sim.hardware.wear import DriveConfig, DriveWear
 
 SIZES_BYTES = tuple(4096 << shift for shift in range(0, 16, 3))  # 4 KiB, 32 KiB, … 128 MiB
 BLOCK_PAGE_BYTES = 16 << 10  # a sealed key block of head_dim 128
-GB, PS_PER_US, PS_PER_MS = 1e9, 1e6, 1e9
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def describe(machine: ModelMachine) -> dict[str, Any]:
@@ -81,6 +81,19 @@ def describe(machine: ModelMachine) -> dict[str, Any]:
     }
 
 
+def describe_step(step: DecodeTime, prompt: StepTime) -> dict[str, Any]:
+    """One whole decode step and the pass that reads the prompt, kernel by kernel of one layer."""
+    return {
+        "time_ps": step.time_ps,
+        "attention_ps": step.attention.timing.time_ps,
+        "rest_ps": step.rest.time_ps,
+        "weights_ps": step.weights_ps,
+        "prefill_ps": prompt.time_ps,
+        "decode_layer": _layer(step.rest),
+        "prefill_layer": _layer(prompt),
+    }
+
+
 def describe_attention(
     machine: ModelMachine, shape: ModelShape, batch: int, step: AttentionStep
 ) -> dict[str, Any]:
@@ -124,94 +137,6 @@ def describe_attention(
     }
 
 
-def text(content: dict[str, Any]) -> str:
-    """The same for a terminal."""
-    lines = [f"{content['machine']}: {content['description']}", f"source: {content['source']}", ""]
-    lines += _table(
-        ["tier", "kind", "device", "capacity", "read GB/s", "write GB/s"],
-        [
-            [
-                tier["name"],
-                tier["kind"],
-                tier["device"],
-                size_name(tier["capacity_bytes"]),
-                f"{tier['read_bytes_per_s'] / GB:.1f}",
-                f"{tier['write_bytes_per_s'] / GB:.1f}",
-            ]
-            for tier in content["tiers"]
-        ],
-    )
-    lines += _table(
-        ["processor", "device", "tier", "times"], [list(p.values()) for p in content["processors"]]
-    )
-    header = [*(f"{size_name(n)}: us" for n in SIZES_BYTES), "GB/s", "busiest"]
-    lines += _table(
-        ["transfer", *header], [[f"{t['from']} → {t['to']}", *_cells(t)] for t in content["transfers"]]
-    )
-    lines += _table(["scan", *header], [[scan["processor"], *_cells(scan)] for scan in content["scans"]])
-    for card in content["cards"]:
-        verdict = "throttles" if card["throttles"] else "does not throttle"
-        lines.append(
-            f"{card['name']}: {card['busy_c']} °C always busy, limit {card['throttle_c']:g} °C: {verdict}"
-        )
-    for drive in content["drives"]:
-        lines.append(
-            f"{drive['tier']}: rated for {drive['rated_host_bytes'] / 1e12:.0f} TB from the host per drive,"
-            f" {drive['nand_budget_bytes'] / 1e12:.0f} TB of NAND writes"
-        )
-    if "attention" in content:
-        lines += ["", *_attention_lines(content)]
-    recalled = sorted(key for key, source in content["sources"].items() if "unconfirmed" in source)
-    if recalled:
-        lines += ["", f"recalled, not confirmed against a data sheet: {', '.join(recalled)}"]
-    return "\n".join(lines)
-
-
-def size_name(nbytes: int) -> str:
-    """A number of bytes with a binary prefix."""
-    value, unit = float(nbytes), 0
-    while value >= 1024 and unit + 1 < len(_UNITS):
-        value, unit = value / 1024, unit + 1
-    return f"{value:.4g} {_UNITS[unit]}"
-
-
-def _attention_lines(content: dict[str, Any]) -> list[str]:
-    workload, attention = content["workload"], content["attention"]
-    time_ps = attention["time_ps"]
-    lines = [
-        f"attention of one decode step, {workload['model']}, context {workload['context']}, batch"
-        f" {workload['batch']}: {time_ps / PS_PER_MS:.3f} ms, because of {attention['why']}"
-    ]
-    lines += _table(
-        ["tier", "weights", "KV", "ms", "how"],
-        [
-            [
-                tier["tier"],
-                size_name(tier["weight_bytes"]),
-                size_name(tier["kv_bytes"]),
-                f"{tier['time_ps'] / PS_PER_MS:.3f}",
-                tier["how"] or "–",
-            ]
-            for tier in attention["tiers"]
-        ],
-    )
-    lines += _table(
-        ["resource", "busy ms", "share"],
-        [
-            [name, f"{busy / PS_PER_MS:.3f}", f"{busy / time_ps:.1%}"]
-            for name, busy in sorted(attention["busy_ps"].items(), key=lambda item: (-item[1], item[0]))
-        ],
-    )
-    lines += _table(["energy of", "J"], [[name, f"{j:.4g}"] for name, j in attention["energy_j"].items()])
-    lines += [f"{name}: {celsius} °C decoding without end" for name, celsius in attention["card_c"].items()]
-    for tier, years in attention["drive_life_years"].items():
-        lines.append(
-            f"{tier}: decoding without end, {years['whole blocks']:.3g} years if KV is written in blocks,"
-            f" {years['single rows']:.3g} row by row"
-        )
-    return lines
-
-
 def _sizes(timings: Sequence[Timing]) -> dict[str, Any]:
     return {
         "time_ps": {str(timing.nbytes): timing.time_ps for timing in timings},
@@ -220,16 +145,7 @@ def _sizes(timings: Sequence[Timing]) -> dict[str, Any]:
     }
 
 
-def _cells(entry: dict[str, Any]) -> list[str]:
-    times = [f"{time_ps / PS_PER_US:.1f}" for time_ps in entry["time_ps"].values()]
-    return [*times, f"{entry['bytes_per_s'] / GB:.2f}", entry["why"]]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Left-aligned columns and an empty line."""
-    lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+def _layer(step: StepTime) -> list[dict[str, Any]]:
     return [
-        *("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines),
-        "",
+        {"kernel": time.kernel.name, "time_ps": time.time_ps, "bound": time.bound} for time in step.kernels
     ]
