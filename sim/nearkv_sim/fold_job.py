@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.codec.key_block import BlockHeaders, KeyBlocks, quantise_keys
-from nearkv.codec.query import PreparedQuery, fold_query, prepare_query
+from nearkv.codec.query import (
+    FIXED_POINT_BITS,
+    MIN_SCORE_FRACTION_BITS,
+    PreparedQuery,
+    fold_query,
+    prepare_query,
+)
 from nearkv_hdl.attention.fold_config import fold_lanes, header_beats
 from nearkv_hdl.attention.fold_headers import descriptor_layout, header_layout
 from nearkv_hdl.attention.fold_queries import mantissa_layout, query_set_layout
@@ -41,6 +47,11 @@ class FoldJob:
     blocks: KeyBlocks
     key_format: tuple[KeyFormat, ...]
     first_token: NDArray[np.int64]
+
+    @property
+    def score_fraction_bits(self) -> NDArray[np.int64]:
+        """L of every head: a score's value is score · 2^-L, int64 [query_group]."""
+        return np.asarray(FIXED_POINT_BITS + self.query.fraction_bits - self.unit, np.int64)
 
     def folded(self, design: DesignConfig) -> ScorerJob:
         """The same job for the scorer, folded by the golden model."""
@@ -115,7 +126,7 @@ def random_fold_job(
 
     Extreme headers have scales and centres of any exponent, zeros and subnormals among them; extreme
     queries are full-scale, zero, or zero but for one channel. The L is the host's choice, or up to 6 below
-    it. Without `head_dim` it is drawn from the design's. ValueError if `blocks` is below 1.
+    it, from −24. Without `head_dim` it is drawn from the design's. ValueError if `blocks` is below 1.
     """
     if blocks < 1:
         raise ValueError(f"blocks is {blocks}; allowed: at least 1")
@@ -140,9 +151,10 @@ def random_fold_job(
         mantissa = np.where(kind == 0, full, np.where((kind == 1) & only, QUERY_MANTISSA.max, 0))
         query = PreparedQuery(mantissa, rng.integers(1, 43, group))
     job = fold_job(design, query, key_blocks, formats)
+    spare_bits = np.minimum(6, job.score_fraction_bits - MIN_SCORE_FRACTION_BITS)
     return replace(
         job,
-        unit=job.unit + rng.integers(0, 7, group),
+        unit=job.unit + rng.integers(0, spare_bits + 1),
         first_token=rng.integers(0, 1 << 20, blocks) * design.block_tokens,
     )
 
