@@ -12,6 +12,7 @@ BENCHES = {
     "attention": "benchmarks.attention:measure",
     "cosim": "benchmarks.cosim:measure",
     "golden": "benchmarks.golden:measure",
+    "links": "benchmarks.links:measure",
 }
 
 

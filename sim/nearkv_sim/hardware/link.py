@@ -16,7 +16,7 @@ from nearkv_sim.hardware.link_pipe import PS_PER_S, Pipe
 from nearkv_sim.hardware.pcie import HEADER_32_BIT_BYTES, HEADER_64_BIT_BYTES, TLP_FRAMING_BYTES, PcieLink
 from nearkv_sim.hardware.pcie_config import PcieLinkConfig, require_integer
 
-__all__ = ["Direction", "Link", "PcieRate", "PcieTransfers"]
+__all__ = ["Direction", "Link", "PcieRate", "PcieTransfers", "header_only_bytes_per_s"]
 
 _BUFFER_ADDRESS = 1 << 32  # host buffers lie above 4 GiB: requests carry 64-bit addresses
 
@@ -41,10 +41,9 @@ class Link(Protocol):
         """Payload rate that no transfer can exceed: headers counted, everything else ideal."""
 
 
-def _header_only_bytes_per_s(config: PcieLinkConfig, direction: Direction) -> int:
-    """Payload rate with full packets and nothing on the wire but them, rounded down."""
+def header_only_bytes_per_s(config: PcieLinkConfig, direction: Direction, payload_bytes: int) -> int:
+    """Payload rate with packets of one size and nothing on the wire but them, rounded down."""
     header_bytes = HEADER_64_BIT_BYTES if direction is Direction.OUT else HEADER_32_BIT_BYTES
-    payload_bytes = config.max_payload_bytes
     packet_ps = (payload_bytes + TLP_FRAMING_BYTES + header_bytes) * config.byte_time_ps
     return int(payload_bytes * PS_PER_S / packet_ps)
 
@@ -66,7 +65,8 @@ class PcieTransfers:
 
     def bound_bytes_per_s(self, direction: Direction) -> int:
         """Header-only bound of the link."""
-        return _header_only_bytes_per_s(self.link.config, direction)
+        config = self.link.config
+        return header_only_bytes_per_s(config, direction, config.max_payload_bytes)
 
 
 class PcieRate:
@@ -84,15 +84,16 @@ class PcieRate:
     def __init__(self, config: PcieLinkConfig) -> None:
         """Start at time 0 with idle wires."""
         self.config = config
-        self._pipes = {way: Pipe(_header_only_bytes_per_s(config, way)) for way in Direction}
-        round_trip_ps = 2 * config.one_way_latency_ps + config.root_complex_read_latency_ps
+        payload_bytes = config.max_payload_bytes
+        self._pipes = {way: Pipe(header_only_bytes_per_s(config, way, payload_bytes)) for way in Direction}
+        round_trip_ps = 2 * config.path_latency_ps + config.root_complex_read_latency_ps
         window_bytes = config.tags * config.max_read_request_bytes
         if window_bytes * PS_PER_S < self.bound_bytes_per_s(Direction.IN) * round_trip_ps:
             raise ValueError(
                 f"tags is {config.tags}, {window_bytes} bytes in flight; allowed here: enough for a round"
                 f" trip of {round_trip_ps} ps"
             )
-        self._latencies_ps = {Direction.OUT: config.one_way_latency_ps, Direction.IN: round_trip_ps}
+        self._latencies_ps = {Direction.OUT: config.path_latency_ps, Direction.IN: round_trip_ps}
 
     def transfer(self, start_ps: int, nbytes: int, direction: Direction) -> int:
         """DMA write (OUT) or read (IN) of the host's memory."""

@@ -53,8 +53,9 @@ class Pipe:
         begin_ticks = max(ready_ps * self.bytes_per_s, self._free_ticks)
         self._free_ticks = begin_ticks + nbytes * PS_PER_S
         self.nbytes += nbytes
-        assert self.busy_ps <= self.free_ps, "more bytes than the rate allows since time 0"
-        return self.free_ps
+        end_ps = -(-self._free_ticks // self.bytes_per_s)
+        assert self.nbytes * PS_PER_S <= end_ps * self.bytes_per_s, "more bytes than the rate allows"
+        return end_ps
 
     def hold(self, ready_ps: int, duration_ps: int) -> int:
         """Occupy the pipe without payload, for commands; returns when it is free again, in ps."""

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nearkv_sim.hardware.pcie_config import PRESETS, PcieLinkConfig, require_integer
+from nearkv_sim.hardware.pcie_credits import CreditConfig, CreditGate, TlpKind
+from nearkv_sim.hardware.pcie_latency import TailSampler
 
 __all__ = ["PRESETS", "PcieLink", "PcieLinkConfig", "WireCounters"]
 
@@ -35,8 +37,9 @@ class WireCounters:
 class _Wire:
     """One direction: when it is free, and the Ack and UpdateFC it owes for TLPs of the other direction."""
 
-    def __init__(self) -> None:
+    def __init__(self, credits: CreditConfig | None) -> None:
         self.free_ticks = 0
+        self.gate = CreditGate(credits) if credits else None  # of the far side's receive buffers
         self.dllps_due_ticks = -1  # also the end of the reception window that they cover
         self.dllps_pending = False
         self.counters = WireCounters()
@@ -84,22 +87,33 @@ class PcieLink:
     Each direction is a wire that carries one packet at a time. A received TLP opens a window; when it ends,
     one Ack and one UpdateFC for all TLPs received in it go out on the opposite wire, between TLPs. The window
     is in symbol times, as in the Base Spec; the pcie-bench model takes the same numbers as bytes, which makes
-    it more pessimistic by the number of lanes. Receive buffers never fill: credits limit nothing here.
+    it more pessimistic by the number of lanes.
+
+    Receive buffers are unlimited unless `credits` are given: then a TLP also waits for its credits, which
+    come back one UpdateFC window and one way after the receiver has drained it. With `tail` every DMA read
+    takes that much longer in the root complex; completions keep the order of their requests, so a late one
+    holds up those behind it.
 
     All methods raise ValueError for a negative or non-integer start, for a length below 1 and for addresses
     beyond 64 bits. `upstream` (device to host) and `downstream` count what was sent.
     """
 
-    def __init__(self, config: PcieLinkConfig) -> None:
-        """Start at time 0 with idle wires and every tag free."""
-        self.config = config
+    def __init__(
+        self, config: PcieLinkConfig, *, credits: CreditConfig | None = None, tail: TailSampler | None = None
+    ) -> None:
+        """Start at time 0 with idle wires and every tag free. ValueError for credits below a full TLP."""
+        if credits:
+            credits.require_room_for(config.max_payload_bytes)
+        self.config, self._tail = config, tail
         byte_time_ps = config.byte_time_ps
         self._ticks_per_ps = byte_time_ps.denominator
         self._byte_ticks = byte_time_ps.numerator
         self._dllps_ticks = 2 * DLLP_BYTES * self._byte_ticks
         self._interval_ticks = config.dllp_interval_symbols * config.lanes * self._byte_ticks
-        self._one_way_ticks = config.one_way_latency_ps * self._ticks_per_ps
-        self._up, self._down = _Wire(), _Wire()
+        self._one_way_ticks = config.path_latency_ps * self._ticks_per_ps
+        drain_ps = credits.drain_ps if credits else 0
+        self._credit_ticks = drain_ps * self._ticks_per_ps + self._interval_ticks + self._one_way_ticks
+        self._up, self._down = _Wire(credits), _Wire(credits)
         # Completions arrive in request order, so the tag to wait for is always the oldest.
         self._tag_free_ticks = deque([0] * config.tags)
         self.upstream, self.downstream = self._up.counters, self._down.counters
@@ -109,7 +123,10 @@ class PcieLink:
         ready_ticks = self._start_ticks(start_ps, address, nbytes)
         arrival_ticks = ready_ticks
         for at, size in _split(address, nbytes, self.config.max_payload_bytes):
-            arrival_ticks = self._send(self._up, self._down, ready_ticks, _overhead_bytes(at), at, size)
+            overhead_bytes = _overhead_bytes(at)
+            arrival_ticks = self._send(
+                self._up, self._down, TlpKind.POSTED, ready_ticks, overhead_bytes, at, size
+            )
         return self._to_ps(arrival_ticks)
 
     def device_read(self, start_ps: int, address: int, nbytes: int) -> int:
@@ -120,8 +137,13 @@ class PcieLink:
         arrival_ticks = start_ticks
         for at, size in _split(address, nbytes, self.config.max_read_request_bytes):
             issue_ticks = max(start_ticks, tag_free_ticks.popleft())
-            request_ticks = self._send(self._up, self._down, issue_ticks, _overhead_bytes(at))
-            arrival_ticks = self._complete(self._down, self._up, request_ticks + turnaround_ticks, at, size)
+            request_ticks = self._send(
+                self._up, self._down, TlpKind.NON_POSTED, issue_ticks, _overhead_bytes(at)
+            )
+            answer_ticks = request_ticks + turnaround_ticks
+            if self._tail:
+                answer_ticks += self._tail.draw_ps() * self._ticks_per_ps
+            arrival_ticks = self._complete(self._down, self._up, answer_ticks, at, size)
             tag_free_ticks.append(arrival_ticks)
         return self._to_ps(arrival_ticks)
 
@@ -133,7 +155,9 @@ class PcieLink:
         ready_ticks = self._start_ticks(start_ps, address, nbytes)
         self._require_one_line(address, nbytes)
         overhead_bytes = _overhead_bytes(address)
-        return self._to_ps(self._send(self._down, self._up, ready_ticks, overhead_bytes, address, nbytes))
+        return self._to_ps(
+            self._send(self._down, self._up, TlpKind.POSTED, ready_ticks, overhead_bytes, address, nbytes)
+        )
 
     def mmio_read(self, start_ps: int, address: int, nbytes: int) -> int:
         """CPU loads from the device, within one aligned 64-byte line or ValueError.
@@ -142,7 +166,8 @@ class PcieLink:
         """
         ready_ticks = self._start_ticks(start_ps, address, nbytes)
         self._require_one_line(address, nbytes)
-        ready_ticks = self._send(self._down, self._up, ready_ticks, _overhead_bytes(address))
+        overhead_bytes = _overhead_bytes(address)
+        ready_ticks = self._send(self._down, self._up, TlpKind.NON_POSTED, ready_ticks, overhead_bytes)
         ready_ticks += self.config.mmio_turnaround_latency_ps * self._ticks_per_ps
         return self._to_ps(self._complete(self._up, self._down, ready_ticks, address, nbytes))
 
@@ -158,19 +183,27 @@ class PcieLink:
         overhead_bytes = TLP_FRAMING_BYTES + HEADER_32_BIT_BYTES
         arrival_ticks = ready_ticks
         for at, size in _split_completion(address, nbytes, limit_bytes, boundary_bytes):
-            arrival_ticks = self._send(wire, opposite, ready_ticks, overhead_bytes, at, size)
+            arrival_ticks = self._send(
+                wire, opposite, TlpKind.COMPLETION, ready_ticks, overhead_bytes, at, size
+            )
         return arrival_ticks
 
     def _send(
         self,
         wire: _Wire,
         opposite: _Wire,
+        kind: TlpKind,
         ready_ticks: int,
         overhead_bytes: int,
         address: int = 0,
         nbytes: int = 0,
     ) -> int:
-        """Send a TLP once it is ready and the wire is free; returns its arrival at the far side, in ticks."""
+        """Send a TLP once it and the wire are ready; returns its arrival at the far side, in ticks."""
+        if wire.gate:
+            credited_ticks = wire.gate.ready_at(kind, nbytes, max(ready_ticks, wire.free_ticks))
+            assert credited_ticks is not None, "every credit's return is known when its TLP is sent"
+            ready_ticks = credited_ticks
+            wire.gate.take(kind, nbytes, ready_ticks)
         begin_ticks = max(ready_ticks, wire.free_ticks)
         if wire.dllps_pending and wire.dllps_due_ticks <= begin_ticks:
             dllps_end_ticks = max(wire.dllps_due_ticks, wire.free_ticks) + self._dllps_ticks
@@ -183,6 +216,8 @@ class PcieLink:
         wire.counters.wire_bytes += wire_bytes
 
         arrival_ticks = wire.free_ticks + self._one_way_ticks
+        if wire.gate:
+            wire.gate.give_back(kind, nbytes, arrival_ticks + self._credit_ticks)
         if arrival_ticks > opposite.dllps_due_ticks:
             if opposite.dllps_pending:  # that window's pair left before this TLP came
                 if opposite.free_ticks > opposite.dllps_due_ticks:  # else in a gap, where it delayed nobody

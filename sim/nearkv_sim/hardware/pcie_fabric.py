@@ -47,7 +47,9 @@ class PeerConfig:
             generation=self.generation,
             lanes=self.lanes,
             max_payload_bytes=self.max_payload_bytes,
-            one_way_latency_ps=2 * self.one_way_latency_ps + self.switch_hop_ps,
+            one_way_latency_ps=2 * self.one_way_latency_ps,
+            switch_hops=1,
+            switch_hop_ps=self.switch_hop_ps,
             root_complex_read_latency_ps=self.target_read_latency_ps,
         )
 

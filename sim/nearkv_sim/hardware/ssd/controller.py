@@ -8,9 +8,9 @@ from typing import Any
 import simpy
 
 from nearkv_sim.hardware.link import Direction, Link
+from nearkv_sim.hardware.link_clock import now_ps
 from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.ssd.cache import RecentKeys
-from nearkv_sim.hardware.ssd.clock import now_ps
 from nearkv_sim.hardware.ssd.config import SsdConfig
 from nearkv_sim.hardware.ssd.ftl import Ftl, Place, Stamp
 from nearkv_sim.hardware.ssd.nand import NandArray

@@ -9,8 +9,8 @@ from typing import Any
 
 import simpy
 
+from nearkv_sim.hardware.link_clock import now_ps
 from nearkv_sim.hardware.link_pipe import Pipe
-from nearkv_sim.hardware.ssd.clock import now_ps
 from nearkv_sim.hardware.ssd.config import SsdConfig
 
 __all__ = ["NandArray", "NandCounters"]
@@ -52,8 +52,9 @@ class NandArray:
     Timing: an operation waits for its die, then takes `command_ps` and its data on the channel, the array
     time, and, for a read, the data on the channel; the register is busy until the last byte has left. A
     channel carries one die's bytes at a time, in the order in which they become ready. Waiting reads go
-    before waiting programs and erases; what has begun is not suspended. Of the dies of a chip (`dies_per_chip`) one
-    works at a time. At most `max_programs` programs are under way; others hold their die and wait for power.
+    before waiting programs and erases; what has begun is not suspended. Of the dies of a chip
+    (`dies_per_chip`) one works at a time. At most `max_programs` programs are under way; others hold their
+    die and wait for power.
 
     Members:
         counters: operations begun.

@@ -73,11 +73,11 @@ class QueuePair:
     def _run(self, command: Callable[[], simpy.Event], completed: simpy.Event) -> Steps:
         config = self._config
         self.doorbells += 1
-        fetch_ps = 2 * config.one_way_latency_ps + config.root_complex_read_latency_ps
-        yield self._env.timeout(config.one_way_latency_ps + fetch_ps)
+        fetch_ps = 2 * config.path_latency_ps + config.root_complex_read_latency_ps
+        yield self._env.timeout(config.path_latency_ps + fetch_ps)
         yield command()
         interrupt_ps = config.interrupt_latency_ps if self._interrupts else 0
-        yield self._env.timeout(config.one_way_latency_ps + interrupt_ps)
+        yield self._env.timeout(config.path_latency_ps + interrupt_ps)
         self.doorbells += 1
         self._free += 1
         completed.succeed()

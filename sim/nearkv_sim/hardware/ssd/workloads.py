@@ -10,10 +10,10 @@ from typing import Any
 import simpy
 
 from nearkv_sim.hardware.link import PcieRate
+from nearkv_sim.hardware.link_clock import now_ps
 from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.pcie_fabric import PeerConfig, PeerLink
-from nearkv_sim.hardware.ssd.clock import now_ps
 from nearkv_sim.hardware.ssd.config import SsdConfig
 from nearkv_sim.hardware.ssd.controller import Ssd
 from nearkv_sim.hardware.ssd.direct_io import DirectIo, HostIoConfig
