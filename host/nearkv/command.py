@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
@@ -41,3 +41,15 @@ def progress_line(label: str, *, wanted: bool) -> Progress | None:
         print(f"\r{label} {done}/{planned}", end=end, file=sys.stderr, flush=True)
 
     return show
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows of cells: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from nearkv import cli
-from nearkv.commands import designs, policies, run
+from nearkv.commands import policies, run
 from nearkv.device.transport import open_transport
 from nearkv.experiments.runner import ScorerDevice
 from nearkv.trace.format import AttentionTrace, HeadStream, ModelSource, TextSource, TraceHeader, write_trace
+from nearkv_sim.commands import designs
 
 COMMANDS = {"designs": designs.COMMAND, "policies": policies.COMMAND, "run": run.COMMAND}
 CONFIG = "trace: small.safetensors\npolicy: {name: hill}\nhot_fraction: 0.4\n"

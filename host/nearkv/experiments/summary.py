@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import platform
-from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
+from nearkv.command import columns
 from nearkv.experiments.config import Selection
 from nearkv.experiments.records import RunResult, StepRecord
 
@@ -88,18 +88,6 @@ def table(result: RunResult) -> str:
     if not result.complete:
         lines.append(f"incomplete: {result.steps} of {result.planned_steps} steps")
     return "\n".join(lines)
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align rows of cells: the first column to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
 
 
 _COLUMNS = (

@@ -30,13 +30,7 @@ TABLE_HEADS = 8
 
 @dataclass(frozen=True)
 class AttentionTiming:
-    """Cycles from the first command to the last output.
-
-    Attributes:
-        cycles: all of them.
-        unit_cycles: what they would be if maxima and results cost no cycles after the units.
-
-    """
+    """Cycles from the first command to the last output, and without what follows the units."""
 
     cycles: int
     unit_cycles: int
@@ -140,6 +134,11 @@ def score_latency(design: PimDesign) -> int:
 def accumulate_cycles(design: PimDesign) -> int:
     """Cycles from the acceptance of ACCUMULATE to its first lane beat."""
     return 1 + _WEIGHTS_FIXED + 2 * design.degree
+
+
+def reduction_latency(design: PimDesign) -> int:
+    """Cycles of the pipelines of all levels and of the division, without the turns of the children."""
+    return _UNIT * len(design.levels) + _DIVISION
 
 
 def attention_timing(
