@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+import simpy
 
 from nearkv_sim.hardware.energy import EnergyMeter
+from nearkv_sim.hardware.link import PcieRate
 from nearkv_sim.hardware.profile import named_profile
+from nearkv_sim.hardware.ssd.config import SsdConfig
+from nearkv_sim.hardware.ssd.controller import Ssd
+from nearkv_sim.hardware.ssd.ftl import Ftl
 from nearkv_sim.hardware.wear import PS_PER_DAY, DriveConfig, DriveWear, write_amplification
 
 PM983 = named_profile("drive", "pm983", DriveConfig).config
@@ -65,6 +71,37 @@ def test_single_tokens_wear_a_drive_with_large_units_faster():
     token_bytes = 512  # one head's K and V
     small = write_amplification(PM983, token_bytes, random=True)
     assert write_amplification(P5336, token_bytes, random=True) > 2 * small
+
+
+def test_closed_form_against_the_simulated_drives_garbage_collection():
+    """Random writes of whole units to a small full drive, which keeps superblocks free and so does worse."""
+    big = named_profile("ssd", "mqsim", SsdConfig).config
+    small = replace(
+        big,
+        channels=2,
+        dies_per_channel=1,
+        dies_per_chip=1,
+        planes_per_die=1,
+        blocks_per_plane=64,
+        pages_per_block=32,
+        mapping_cache_bytes=0,
+        write_buffer_bytes=64 * big.page_bytes,
+        gc_low_superblocks=2,
+        gc_high_superblocks=3,
+        logical_bytes=big.mapping_unit_bytes * 2867,  # 70 % of the NAND
+    )
+    env = simpy.Environment()
+    drive = Ssd(env, small, PcieRate(small.link_config()), Ftl(small, small.logical_bytes))
+    unit_bytes, rng = small.mapping_unit_bytes, random.Random(1)
+
+    def overwrite(units):
+        for _ in range(units):
+            yield drive.write(rng.randrange(2867) * unit_bytes, unit_bytes)
+
+    env.run(env.process(overwrite(3 * 2867)))
+    spare = Fraction(small.nand_bytes, small.logical_bytes) - 1
+    closed_form = (1 + spare) / (2 * spare)
+    assert closed_form < drive.ftl.write_amplification < 1.3 * closed_form
 
 
 def test_life_at_the_rated_rate_is_the_warranty():

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.model_shapes import model_names, named_model
 from nearkv_sim.hardware.profile import named_profile
-from nearkv_sim.hardware.roofline import PS_PER_S, Kernel, ProcessorConfig, kernel_time
+from nearkv_sim.hardware.roofline import Kernel, ProcessorConfig, kernel_time
 from nearkv_sim.hardware.roofline_layers import decode_step, prefill
 
 SMALL = ProcessorConfig(

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-PS_PER_S = 10**12
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 
 
 @dataclass(frozen=True)

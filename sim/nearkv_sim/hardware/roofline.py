@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-PS_PER_S = 10**12
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.model_shapes import ModelShape, require_positive
-from nearkv_sim.hardware.roofline import PS_PER_S, Kernel, KernelTime, ProcessorConfig, kernel_time
+from nearkv_sim.hardware.roofline import Kernel, KernelTime, ProcessorConfig, kernel_time
 
 SCORES, WEIGHTED_SUM = "attention scores", "attention output"
 ATTENTION = "attention"  # first word of every kernel that touches the KV cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-PS_PER_S = 10**12
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 
 
 @dataclass(frozen=True, kw_only=True)

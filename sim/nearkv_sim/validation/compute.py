@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.model_shapes import model_names, named_model
 from nearkv_sim.hardware.profile import named_profile
-from nearkv_sim.hardware.roofline import PS_PER_S, ProcessorConfig, exact
+from nearkv_sim.hardware.roofline import ProcessorConfig, exact
 from nearkv_sim.hardware.roofline_layers import SCORES, WEIGHTED_SUM, StepTime, decode_step
 from nearkv_sim.validation.check import Check, at_most, within
 
