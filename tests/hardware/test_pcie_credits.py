@@ -86,11 +86,11 @@ def test_gate_never_lets_more_through_than_it_announced():
         payload_bytes = rng.choice([0, 4, 64, 256, 640])
         at = gate.ready_at(TlpKind.POSTED, payload_bytes, now)
         gate.take(TlpKind.POSTED, payload_bytes, at)
-        gate.give_back(TlpKind.POSTED, payload_bytes, at + rng.randrange(1, 100))
-        now = at
-        last = under_way[-1][0] if under_way else 0
         # Returns are in order, as UpdateFC counters are.
-        under_way.append((max(last, gate._classes[TlpKind.POSTED].returns[-1][0]), -(-payload_bytes // 16)))
+        back = max(at + rng.randrange(1, 100), under_way[-1][0] if under_way else 0)
+        gate.give_back(TlpKind.POSTED, payload_bytes, back)
+        under_way.append((back, -(-payload_bytes // 16)))
+        now = at
         held = [data for back, data in under_way if back > now]
         assert len(held) <= 3
         assert sum(held) <= 40
