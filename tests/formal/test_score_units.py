@@ -1,10 +1,11 @@
-"""Score statistics: contract, fork, readiness and freedom from deadlock, whatever pauses and resets come."""
+"""Score statistics and row scorer: contract, readiness, no deadlock, under any pauses and resets."""
 
 from __future__ import annotations
 
 import pytest
 from amaranth.hdl import Assert, Value
 
+from nearkv_hdl.attention.row_scorer import RowScorer
 from nearkv_hdl.attention.score_statistics import ScoreStatistics
 from nearkv_hdl.attention.score_statistics_head import HeadAccumulator
 from nearkv_hdl.spec.design import DesignConfig
@@ -69,3 +70,30 @@ def test_statistics_never_hang(query_group):
     limit = HeadAccumulator(STATISTICS_DEGREE).maximum_latency + query_group
     assert prove_no_deadlock(make, within=limit).status is Status.PROVED
     assert prove_no_deadlock(make, within=limit - 1).status is Status.REFUTED
+
+
+# What the queries' memory, the multipliers and the shifters give is free: a proof covers any numbers.
+ROW_DATA = ("$mul", "$mem_v2", "$shr", "$sshr", "$shl")
+
+
+@pytest.fixture(params=[1, 2])
+def row_scorer(request):
+    return lambda: RowScorer(small(request.param))
+
+
+def test_rows_keep_the_stream_contract(row_scorer):
+    assert prove_stream_contract(row_scorer, cut=ROW_DATA).status is Status.PROVED
+
+
+def test_rows_wait_for_no_token(row_scorer):
+    assert prove_ready_independent(row_scorer).status is Status.PROVED
+
+
+def test_rows_never_hang():
+    """With all neighbours willing only one cycle in succession, after the queries, passes idle."""
+
+    def make():
+        return RowScorer(small(1))
+
+    assert prove_no_deadlock(make, within=1, cut=ROW_DATA).status is Status.PROVED
+    assert prove_no_deadlock(make, within=0, cut=ROW_DATA).status is Status.REFUTED

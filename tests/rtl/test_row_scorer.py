@@ -177,6 +177,18 @@ def test_jobs_of_every_head_dim_with_pauses(name, pauses):
     check(name, jobs, stalls, first)
 
 
+def test_a_head_dim_beyond_the_list_counts_as_the_last():
+    design = SHAPES["tiny"]
+    job = random_job(np.random.default_rng(6), design, 5, 64)
+    beats_in = words(design, [job])
+    beats_in["i_job"] = pack_words(
+        row_job_layout(design), first_token=np.array([0]), head_dim_index=np.array([1])
+    )
+    result = compiled("tiny").run(beats_in, {"o": 5}, drain_cycles=60)
+    scores = unpack_words(score_layout(design), result.outputs["o"])["scores"]
+    np.testing.assert_array_equal(scores, golden.RowScorer(design).score(*job)[0])
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_numbers_of_every_exponent(name):
     design, rng = SHAPES[name], np.random.default_rng(3)

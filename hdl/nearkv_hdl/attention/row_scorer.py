@@ -17,7 +17,10 @@ from nearkv_hdl.stream.credit import CreditBuffer
 
 
 def row_job_layout(design: DesignConfig) -> data.StructLayout:
-    """Payload of the job stream: token index of the first row, position of head_dim in design.head_dims."""
+    """Payload of the job stream: token index of the first row, position of head_dim in design.head_dims.
+
+    A position beyond them counts as the last.
+    """
     return data.StructLayout(
         {"first_token": TOKEN_INDEX.width, "head_dim_index": range(max(2, len(design.head_dims)))}
     )
@@ -106,9 +109,11 @@ class RowScorer(wiring.Component):
         m.submodules.buffer = buffer = self._buffer
 
         # A job, its queries, its rows.
-        last_beats = Array(row_beats(design, head_dim) - 1 for head_dim in design.head_dims)
-        scales = Array(logit_scale(head_dim) for head_dim in design.head_dims)
         dim_index = Signal.like(self.i_job.payload.head_dim_index, reset_less=True)
+        positions = 1 << len(dim_index)
+        head_dims = [*design.head_dims, *[design.head_dims[-1]] * positions][:positions]
+        last_beats = Array(row_beats(design, head_dim) - 1 for head_dim in head_dims)
+        scales = Array(logit_scale(head_dim) for head_dim in head_dims)
         scale = Signal(LOGIT_SCALE_FRACTION_BITS, reset_less=True)
         token = Signal(TOKEN_INDEX.width, reset_less=True)
         last_seen = Signal()
