@@ -62,8 +62,8 @@ class ScoreStatistics(wiring.Component):
 
     Args:
         design: query group.
-        degree: of the polynomial, 2 to 6, as many multipliers per head. Default 2: its error is .003 of a
-            score's unit, a fifth of what INT8 keys lose, at two DSP blocks a head.
+        degree: of the polynomial, 2 to 6: as many multipliers per head. Default 2, as its error moves a
+            head's normalised base-2 logits by .003 at most, all of them alike.
 
     Members:
         i_job: L and active heads, one beat a job, taken as soon as the job before has started.
