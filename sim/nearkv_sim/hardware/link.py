@@ -49,7 +49,7 @@ def header_only_bytes_per_s(config: PcieLinkConfig, direction: Direction, payloa
 
 
 class PcieTransfers:
-    """A PCIe device's DMA as a `Link`: every TLP is timed (about 400,000 a CPU-second).
+    """A PCIe device's DMA as a `Link`: every TLP is timed, about a million a CPU-second.
 
     Transfers use a window of the host's memory that starts on a 4 KiB boundary: none is split by alignment.
     """

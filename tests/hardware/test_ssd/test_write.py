@@ -143,6 +143,42 @@ def test_sequential_overwriting_moves_nothing(drive, small):
     assert sum(ssd.ftl.erases) > 0
 
 
+def test_discarded_units_hold_nothing_and_cost_nothing_to_collect(drive, small, finish):
+    env, ssd, _ = drive(filled=True)
+    # Units 1 and 2 of the four that the range touches are whole.
+    assert finish(env, ssd.discard(512, 3 * UNIT)) == 5 * US
+    assert [ssd.ftl.locate(unit) is None for unit in range(4)] == [False, True, True, False]
+    assert ssd.ftl.stamp(1) is None
+    before_ps = env.now
+    assert finish(env, ssd.read(UNIT, 2 * UNIT)) - before_ps == 11 * US
+    finish(env, ssd.write(UNIT, UNIT, tag=8, fua=True))
+    assert ssd.ftl.stamp(1).tag == 8
+
+    amplification = []
+    for discards in (False, True):
+        env, ssd, _ = drive(filled=True)
+        if discards:
+            finish(env, ssd.discard(small.logical_bytes // 2, small.logical_bytes // 2))
+        rng = random.Random(9)
+        for _ in range(200):
+            units = [rng.randrange(small.logical_bytes // 2 // UNIT) for _ in range(16)]
+            env.run(env.all_of([ssd.write(unit * UNIT, UNIT) for unit in units]))
+        amplification.append(ssd.ftl.write_amplification)
+    assert amplification[1] < 0.9 * amplification[0]
+
+
+def test_discard_overtakes_writes_that_are_under_way(drive, finish):
+    env, ssd, _ = drive()
+    finish(env, ssd.write(0, 4 * UNIT, tag=1))  # its program has begun
+    finish(env, ssd.write(4 * UNIT, UNIT, tag=1))  # waits in the buffer
+    finish(env, ssd.discard(0, 5 * UNIT))
+    finish(env, ssd.flush())
+    env.run()
+    assert [ssd.ftl.locate(unit) for unit in range(5)] == [None] * 5
+    assert sum(ssd.ftl.valid) == 0
+    assert ssd.power_cut().stamp(0) is None
+
+
 def test_power_cut_loses_only_what_was_volatile(drive, finish):
     env, ssd, _ = drive()
     finish(env, ssd.write(0, 2 * UNIT, tag=1))

@@ -62,6 +62,10 @@ class WriteBuffer:
         self._waiting[unit] = stamp
         return replaced
 
+    def drop(self, unit: int) -> bool:
+        """Forget a version that no program has taken yet; whether there was one."""
+        return self._waiting.pop(unit, None) is not None
+
     def take(self, count: int) -> list[tuple[int, Stamp]]:
         """Hand up to `count` of the oldest waiting units to a program."""
         taken = [self._waiting.popitem(last=False) for _ in range(min(count, len(self._waiting)))]

@@ -30,7 +30,7 @@ class Ssd:
     that the write buffer or the read buffer holds go straight to the link. A write is acknowledged when its
     last byte is in the write buffer, and waits for space there; see `nearkv_sim.hardware.ssd.writer`.
 
-    All methods raise ValueError for a range outside the drive, an empty one, or one of over
+    Commands raise ValueError for a range outside the drive, an empty one, or data of over
     `max_transfer_bytes`, and RuntimeError after a power cut.
 
     Args:
@@ -68,9 +68,19 @@ class Ssd:
         self._check(start_bytes, nbytes)
         return self._env.process(self._write(start_bytes, nbytes, tag, fua))
 
+    def discard(self, start_bytes: int, nbytes: int) -> simpy.Process:
+        """Dataset management command (deallocate) for the whole units in a range of any length.
+
+        Takes the firmware time of a write; the map forgets them, durably, when the command ends.
+        """
+        self._require_power()
+        require_integer("start_bytes", start_bytes, 0, self.config.logical_bytes - 1)
+        require_integer("nbytes", nbytes, 1, self.config.logical_bytes - start_bytes)
+        return self._env.process(self._discard(start_bytes, nbytes))
+
     def flush(self) -> simpy.Process:
         """Flush command; ends when every write that had ended before is durable."""
-        self._check(0, 1)
+        self._require_power()
         return self._env.process(self._flush())
 
     def power_cut(self) -> Ftl:
@@ -78,16 +88,19 @@ class Ssd:
 
         Only what capacitors protect, and what a finished program put into NAND, is in it.
         """
-        self._check(0, 1)
+        self._require_power()
         self._powered = False
         survivor = self.ftl.snapshot()
         if self.config.power_loss_protection:
             self.writer.write_out(survivor)
         return survivor
 
-    def _check(self, start_bytes: int, nbytes: int) -> None:
+    def _require_power(self) -> None:
         if not self._powered:
             raise RuntimeError("the drive has lost power; start a new Ssd from what power_cut() returned")
+
+    def _check(self, start_bytes: int, nbytes: int) -> None:
+        self._require_power()
         require_integer("start_bytes", start_bytes, 0, self.config.logical_bytes - 1)
         limit_bytes = min(self.config.max_transfer_bytes, self.config.logical_bytes - start_bytes)
         require_integer("nbytes", nbytes, 1, limit_bytes)
@@ -179,6 +192,15 @@ class Ssd:
             self._read_buffer.discard(unit)
             self._map_cache.add(unit)
             self.writer.put(unit, Stamp(self._sequence, tag))
+
+    def _discard(self, start_bytes: int, nbytes: int) -> Steps:
+        yield self._front_end(self.config.write_firmware_ps)
+        unit_bytes = self.config.mapping_unit_bytes
+        self._sequence += 1
+        for unit in range(-(-start_bytes // unit_bytes), (start_bytes + nbytes) // unit_bytes):
+            self._read_buffer.discard(unit)
+            self.writer.drop(unit)
+            self.ftl.discard(unit, self._sequence)
 
     def _flush(self) -> Steps:
         yield self._front_end(self.config.write_firmware_ps)

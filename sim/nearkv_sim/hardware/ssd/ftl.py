@@ -59,9 +59,11 @@ class Ftl:
         self.unit_slots = config.program_unit_bytes // config.mapping_unit_bytes
         self._superblock_slots = config.superblock_bytes // config.mapping_unit_bytes
         self._filled = filled_bytes // config.mapping_unit_bytes
-        self._slot_of: dict[int, int] = {}  # logical unit to slot, where it is not the fill's
+        # Logical unit to slot, where it is not the fill's; None once discarded.
+        self._slot_of: dict[int, int | None] = {}
         self._unit_at: dict[int, int] = {}  # slot to logical unit, likewise
         self._stamps: dict[int, Stamp] = {}  # of mapped units that the simulation wrote
+        self._discarded: dict[int, int] = {}  # unit to the sequence below which versions are void
         full, rest = divmod(self._filled, self._superblock_slots)
         self.valid = [self._superblock_slots] * full + [rest] * (rest > 0)
         self._closed = set(range(len(self.valid)))
@@ -85,12 +87,12 @@ class Ftl:
         return self.programmed_units / self.host_units if self.host_units else 0.0
 
     def locate(self, unit: int) -> int | None:
-        """Slot of a logical unit; None if it was never written."""
+        """Slot of a logical unit; None if it holds nothing."""
         return self._slot_of.get(unit, unit if unit < self._filled else None)
 
     def stamp(self, unit: int) -> Stamp | None:
-        """Version of a logical unit in NAND; None if it was never written."""
-        return self._stamps.get(unit, Stamp(0, 0) if unit < self._filled else None)
+        """Version of a logical unit in NAND; None if it holds nothing."""
+        return None if self.locate(unit) is None else self._stamps.get(unit, Stamp(0, 0))
 
     def place(self, slot: int) -> Place:
         """Row of a slot."""
@@ -117,7 +119,7 @@ class Ftl:
         return superblock * self._superblock_slots + unit * self.unit_slots
 
     def commit(self, first_slot: int, units: list[tuple[int, Stamp]]) -> None:
-        """A program unit is in NAND: map what it holds, unless a newer version was mapped meanwhile.
+        """A program unit is in NAND: map what it holds, unless that was overtaken meanwhile.
 
         A copy that the collector made has the sequence of its original and replaces it.
         """
@@ -125,8 +127,21 @@ class Ftl:
         self.programmed_units += self.unit_slots
         for slot, (unit, stamp) in enumerate(units, first_slot):
             mapped = self.stamp(unit)
-            if mapped is None or stamp.sequence >= mapped.sequence:
+            newest = mapped.sequence if mapped else self._discarded.get(unit, 0)
+            if stamp.sequence >= newest:
                 self._move(unit, slot, stamp)
+
+    def discard(self, unit: int, sequence: int) -> None:
+        """The host has given the unit up: unmap it, and ignore versions older than `sequence` for ever."""
+        self._discarded[unit] = sequence
+        self.last_sequence = max(self.last_sequence, sequence)
+        slot = self.locate(unit)
+        if slot is not None:
+            self._mapped -= 1
+            self.valid[slot // self._superblock_slots] -= 1
+            self._unit_at.pop(slot, None)
+            self._stamps.pop(unit, None)
+        self._slot_of[unit] = None
 
     def _move(self, unit: int, slot: int, stamp: Stamp) -> None:
         old = self.locate(unit)

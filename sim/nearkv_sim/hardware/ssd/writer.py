@@ -56,6 +56,11 @@ class Writer:
         if self.buffer.waiting >= self._ftl.unit_slots:
             self._start_program()
 
+    def drop(self, unit: int) -> None:
+        """The host has given the unit up."""
+        if self.buffer.drop(unit):
+            self._space.put(1)
+
     def make_durable(self, units: Iterable[int] | None) -> Steps:
         """Wait until these units, or all, survive a power cut: at once if capacitors protect the buffer."""
         if self._config.power_loss_protection:
