@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.codec.key_block import BlockHeaders, Float16, check_fp16_rows
+from nearkv.codec.rounding import rhu
 from nearkv_hdl.spec.formats import CODE, QUERY_MANTISSA, SCORE, SHIFT, Format
 from nearkv_hdl.spec.layout import MAX_QUERY_GROUP, KeyFormat, check_head_dim
 
@@ -99,17 +100,6 @@ def _round_half_up(values: NDArray[np.float64], fraction_bits: Int64) -> Int64:
 def _fixed_point(values: Float16) -> Int64:
     """FP16 numbers as integer multiples of 2^-24 (at most 2^40)."""
     return np.ldexp(values.astype(np.float64), FIXED_POINT_BITS).astype(np.int64)
-
-
-def rhu(x: Int64, k: Int64 | int) -> Int64:
-    """Elementwise round half up by 2^k; left shift for k < 0; 0 for k > 62 (|x| below 2^61)."""
-    shift = np.asarray(k, np.int64)
-    right = np.clip(shift, 0, 62)
-    half = (np.int64(1) << right) >> 1
-    rounded = (x + half) >> right
-    if (shift < 0).any():
-        rounded <<= np.maximum(-shift, 0)
-    return np.asarray(rounded, np.int64)
 
 
 def fold_query(

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv.codec.rounding import rhu
 from nearkv_hdl.spec.attention import (
     DEFAULT_DEGREE,
     DOT,
@@ -60,17 +61,6 @@ class Partial:
 def weight_table(degree: int = DEFAULT_DEGREE) -> Int64:
     """m = 2^f as UQ1.15 for every f of 16 bits, from the polynomial of that degree."""
     return Exp2Polynomial(degree).mantissa(np.arange(1 << LOGIT.fraction_bits))
-
-
-def rhu(x: Int64, k: Int64 | int, *, zero_above: int = 63) -> Int64:
-    """Round half up of x / 2^k: (x + 2^(k−1)) >> k, x at k = 0, 0 for k > zero_above.
-
-    Written as ((x >> (k−1)) + 1) >> 1, which cannot overflow.
-    """
-    shift = np.asarray(k, np.int64)
-    rounded = ((x >> np.clip(shift - 1, 0, 63)) + 1) >> 1
-    result: Int64 = np.where(shift == 0, x, np.where(shift > zero_above, 0, rounded))
-    return result
 
 
 def dot_products(query: Float32, keys: Float32) -> Int64:

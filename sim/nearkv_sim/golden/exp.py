@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nearkv.codec.rounding import rhu
 from nearkv_hdl.spec.exp_table import (
     COEFFICIENT_FRACTION_BITS,
     EXP_ARGUMENT,
@@ -42,11 +43,6 @@ def check_range(name: str, values: npt.ArrayLike, number: Format) -> Integers:
             f"{name} is {array[outside].flat[0]}; allowed: {number.min} to {number.max} ({number.name})"
         )
     return array
-
-
-def rhu(x: Integers, k: int) -> Integers:
-    """Round half up: (x + 2^(k-1)) >> k for k > 0, identity at k = 0."""
-    return (x + (1 << (k - 1))) >> k if k else x
 
 
 class Power(NamedTuple):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv.codec.rounding import rhu
 from nearkv_hdl.spec.attention import (
     DEFAULT_DEGREE,
     FP16_BIAS,
@@ -19,7 +20,7 @@ from nearkv_hdl.spec.attention import (
     Merge,
     check_value_exponent,
 )
-from nearkv_sim.golden.attention import Int64, Partial, merge_exact, rhu, weight_table
+from nearkv_sim.golden.attention import Int64, Partial, merge_exact, weight_table
 
 _FRACTION_MASK = (1 << LOGIT.fraction_bits) - 1
 
