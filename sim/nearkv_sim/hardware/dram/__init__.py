@@ -1,0 +1,1 @@
+"""DRAM: timing tables as data, a bank state machine, an independent trace checker, energy."""

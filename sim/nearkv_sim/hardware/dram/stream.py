@@ -1,0 +1,170 @@
+"""How long a DRAM device takes for long scans and for scattered rows, and what bounds it.
+
+Bytes are striped over all channels and pseudo-channels, which work alike; one of them is simulated.
+In long transfers the accesses between refreshes repeat: whole periods of `PERIOD_REFRESHES` refresh intervals
+after the first `WARM_REFRESHES` are counted, only the rest is simulated.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import islice
+
+from nearkv_sim.hardware.dram.channel import Access, DramChannel, DramCounters
+from nearkv_sim.hardware.dram.command import Address, Command, Issue
+from nearkv_sim.hardware.dram.config import DramConfig
+
+WARM_REFRESHES = 1
+PERIOD_REFRESHES = 8  # long enough that rows opened per period hardly depend on its phase
+
+
+@dataclass(frozen=True)
+class DramResult:
+    """One transfer on an idle device.
+
+    Attributes:
+        time_ps: first command to last data.
+        nbytes: moved, without padding to whole accesses.
+        counters: commands of the whole device.
+        bound: what the time consists of, in words.
+
+    """
+
+    time_ps: int
+    nbytes: int
+    counters: DramCounters
+    bound: str
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Payload rate."""
+        return self.nbytes * 1e12 / self.time_ps
+
+
+def sequential_addresses(config: DramConfig) -> Iterator[Address]:
+    """Consecutive accesses of one pseudo-channel: bank groups in turn, then columns, banks, ranks, rows."""
+    row = 0
+    while True:
+        for rank in range(config.ranks):
+            for bank in range(config.banks):
+                for column in range(config.columns):
+                    for group in range(config.groups):
+                        yield Address(0, rank, group, bank, row, column)
+        row = (row + 1) % config.rows
+
+
+def scattered_addresses(config: DramConfig, accesses_per_row: int, seed: int) -> Iterator[Address]:
+    """Runs of consecutive columns of random rows of random banks."""
+    generator = random.Random(seed)
+    while True:
+        place = (generator.randrange(config.ranks), generator.randrange(config.groups))
+        bank, row = generator.randrange(config.banks), generator.randrange(config.rows)
+        first = generator.randrange(config.columns - accesses_per_row + 1)
+        for column in range(first, first + accesses_per_row):
+            yield Address(0, *place, bank, row, column)
+
+
+def scan(config: DramConfig, nbytes: int, *, write: bool = False) -> DramResult:
+    """Read or write `nbytes` that lie one after the other. ValueError for fewer than 1 byte."""
+    accesses = _accesses_per_lane(config, nbytes)
+    cycles, counters = _stream(config, accesses, write, 0, 0)
+    return _result(config, nbytes, cycles, counters, "rows opened ahead: interface and refresh")
+
+
+def gather(config: DramConfig, rows: int, row_bytes: int, *, seed: int, write: bool = False) -> DramResult:
+    """Move `rows` pieces of `row_bytes` at random places of one lane's banks, each within one DRAM row.
+
+    ValueError: rows below 1, or row_bytes not from 1 to a DRAM row.
+    """
+    if rows < 1:
+        raise ValueError(f"rows is {rows}; allowed: from 1")
+    if not 1 <= row_bytes <= config.row_bytes:
+        raise ValueError(f"row_bytes is {row_bytes}; allowed: 1 to {config.row_bytes}, one DRAM row")
+    per_row = -(-row_bytes // config.access_bytes)
+    lanes = config.channels * config.pseudo_channels
+    cycles, counters = _stream(config, -(-rows // lanes) * per_row, write, per_row, seed)
+    return _result(config, rows * row_bytes, cycles, counters, "an ACT per piece: t_rc, t_faw, t_ccd_l")
+
+
+def _accesses_per_lane(config: DramConfig, nbytes: int) -> int:
+    if nbytes < 1:
+        raise ValueError(f"nbytes is {nbytes}; allowed: from 1")
+    return -(-nbytes // (config.access_bytes * config.channels * config.pseudo_channels))
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """A lane's stream of accesses: per_row 0 for consecutive ones."""
+
+    config: DramConfig
+    write: bool
+    per_row: int
+    seed: int
+
+    def accesses(self) -> Iterator[Access]:
+        """Without end."""
+        if self.per_row:
+            addresses = scattered_addresses(self.config, self.per_row, self.seed)
+        else:
+            addresses = sequential_addresses(self.config)
+        return (Access(address, self.write) for address in addresses)
+
+
+@cache
+def _simulate(pattern: _Pattern, accesses: int) -> tuple[int, DramCounters]:
+    """Every command of the first `accesses`."""
+    channel = DramChannel(pattern.config)
+    cycles = channel.run(islice(pattern.accesses(), accesses))
+    return cycles, channel.counters
+
+
+@cache
+def _accesses_until_refresh(pattern: _Pattern, refreshes: int) -> int:
+    """Accesses that are issued before the refresh of that number starts."""
+    config = pattern.config
+    trace: list[Issue] = []
+    upper = refreshes * config.t_refi // max(config.t_bl, config.t_ccd_s) + 1
+    DramChannel(config, trace).run(islice(pattern.accesses(), upper))
+    trace.sort(key=lambda issue: issue.cycle)
+    count = 0
+    for issue in trace:
+        if issue.command is Command.REF:
+            refreshes -= 1
+            if not refreshes:
+                break
+        count += issue.command in (Command.RD, Command.WR)
+    return count
+
+
+def _stream(
+    config: DramConfig, accesses: int, write: bool, per_row: int, seed: int
+) -> tuple[int, DramCounters]:
+    """Cycles and commands of one lane."""
+    pattern = _Pattern(config, write, per_row, seed)
+    if accesses <= WARM_REFRESHES * config.t_refi // max(config.t_bl, config.t_ccd_s):
+        return _simulate(pattern, accesses)
+    first = _accesses_until_refresh(pattern, WARM_REFRESHES)
+    last = _accesses_until_refresh(pattern, WARM_REFRESHES + PERIOD_REFRESHES)
+    periods = max(0, -(-(accesses - last) // (last - first)))
+    cycles, counters = _simulate(pattern, accesses - periods * (last - first))
+    if not periods:
+        return cycles, counters
+    early, late = _simulate(pattern, first)[1], _simulate(pattern, last)[1]
+    repeated = {
+        name: value + periods * (getattr(late, name) - getattr(early, name))
+        for name, value in vars(counters).items()
+    }
+    repeated["refreshes"] = counters.refreshes + periods * PERIOD_REFRESHES
+    return cycles + periods * PERIOD_REFRESHES * config.t_refi, DramCounters(**repeated)
+
+
+def _result(config: DramConfig, nbytes: int, cycles: int, lane: DramCounters, bound: str) -> DramResult:
+    time_ps = config.to_ps(cycles)
+    assert Fraction(nbytes * 10**12, time_ps) <= config.peak_bytes_per_s, "faster than the interface"
+    lanes = config.channels * config.pseudo_channels
+    counters = DramCounters(**{name: value * lanes for name, value in vars(lane).items()})
+    return DramResult(time_ps, nbytes, counters, bound)
