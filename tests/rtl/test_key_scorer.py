@@ -23,6 +23,10 @@ from nearkv_sim.cosim import CompiledComponent, RunResult, Stalls, pack_words, u
 from nearkv_sim.fold_job import FoldJob, fold_job, fold_words, random_fold_job
 from nearkv_sim.golden import score_statistics as golden
 from nearkv_sim.scorer_job import read_scores
+from nearkv_sim.synthesis.budgets import BUDGETS, KEY_SCORER_BUDGETS
+from nearkv_sim.synthesis.report import as_record, as_table, synthesise_design
+from nearkv_sim.synthesis.resources import mapping_problems
+from nearkv_sim.synthesis.units import Unit
 
 INT8, INT4 = KeyFormat.INT8, KeyFormat.INT4
 FIXTURE = Path(__file__).parents[2] / "data" / "smollm2-135m-austen-4096.safetensors"
@@ -138,3 +142,24 @@ def test_latency_is_what_the_component_says(name):
     result = check(name, [random_fold_job(design, 1, np.random.default_rng(0), head_dim=64)])
     last_beat = result.flags["o_lanes_active"].last_high_cycle
     assert result.ports["o_scores"].last_cycle - last_beat == KeyScorer(design).latency
+
+
+def test_the_smallest_design_keeps_its_budget():
+    report = synthesise_design(DESIGNS["tiny"], Unit.KEY_SCORER)
+    assert report.problems == ()
+    assert as_record(report)["unit"] == "key_scorer"
+    assert "key_scorer" in as_table([report]).splitlines()[1]
+    beside = Unit.KEY_SCORER.dsps_beside_scorer(report.design)
+    assert beside == report.used.dsps - BUDGETS["tiny"].dsps > 0
+    (problem,) = mapping_problems(report.design, report.used, beside + 1)
+    assert problem.endswith(
+        f"allowed: {16 + beside + 1} with variant mult18x18d, {beside + 1} of them beside the scorer"
+    )
+
+
+def test_accepted_figures_of_the_large_scorer():
+    """Folding and statistics included: at least 1.7 products a DSP block, at most 80 LUTs a product."""
+    design, used = DESIGNS["smartssd_ku15p"], KEY_SCORER_BUDGETS["smartssd_ku15p"]
+    assert mapping_problems(design, used, Unit.KEY_SCORER.dsps_beside_scorer(design)) == []
+    assert design.macs / used.dsps >= 1.7
+    assert used.luts / design.macs <= 80

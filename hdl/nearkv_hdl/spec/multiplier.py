@@ -9,7 +9,6 @@ from nearkv_hdl.spec.formats import CODE, Format
 
 # DSP48E2 multiplies 27 by 18 bits, MULT18X18D 18 by 18, both signed (UG579, FPGA-TN-02205).
 DSP48E2_WIDE_BITS = 27
-DSP48E2_NARROW_BITS = 18
 MULT18X18D_BITS = 18
 
 

@@ -11,6 +11,7 @@ from nearkv.command import Command
 from nearkv_hdl.spec.designs import DESIGNS, get_design
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
 from nearkv_sim.synthesis.report import CAVEATS, DesignReport, as_record, as_table, synthesise_design
+from nearkv_sim.synthesis.units import Unit
 from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
 
 
@@ -18,6 +19,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new folder")
     parser.add_argument(
         "--design", nargs="+", default=list(DESIGNS), metavar="NAME", help="some of the designs; default: all"
+    )
+    parser.add_argument(
+        "--unit",
+        choices=[unit.value for unit in Unit],
+        default=Unit.SCORER.value,
+        help="the scorer (default), or key_scorer: with query folding and score statistics",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table", help="of standard output")
     parser.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
@@ -33,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
         if show:
             print(f"synth: {design.name} ({index + 1}/{len(designs)})", file=sys.stderr, flush=True)
         try:
-            reports.append(synthesise_design(design))
+            reports.append(synthesise_design(design, Unit(args.unit)))
         except SynthesisError as error:
             raise ValueError(f"design {design.name}: {error}") from error
     record = json.dumps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from nearkv_sim.synthesis.resources import Resources
@@ -20,10 +21,18 @@ BUDGETS: dict[str, Resources] = {
     "alveo_u50": Resources(luts=17_180, flip_flops=44_148, dsps=256, brams=29, carries=4_818),
 }
 
+# The scorer with query folding and score statistics beside it (`nearkv synth --unit key_scorer`).
+KEY_SCORER_BUDGETS: dict[str, Resources] = {
+    "tiny": Resources(luts=6_864, flip_flops=6_163, dsps=25, brams=8, carries=817),
+    "smartssd_ku15p": Resources(luts=25_685, flip_flops=44_654, dsps=288, brams=18.5, carries=3_671),
+}
 
-def budget_problems(design_name: str, used: Resources) -> list[str]:
+
+def budget_problems(
+    design_name: str, used: Resources, budgets: Mapping[str, Resources] = BUDGETS
+) -> list[str]:
     """Resources outside the design's budget, one line each; a design without an entry has no budget."""
-    budget = BUDGETS.get(design_name)
+    budget = budgets.get(design_name)
     if budget is None:
         return []
     problems = []

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_sim.scorer_verilog import SCORER_MODULE, scorer_verilog
-from nearkv_sim.synthesis.budgets import BUDGETS, budget_problems
+from nearkv_sim.synthesis.budgets import budget_problems
 from nearkv_sim.synthesis.resources import Resources, count_resources, device_resources, mapping_problems
+from nearkv_sim.synthesis.units import Unit
 from nearkv_sim.synthesis.yosys import Netlist, synthesise
 
 CAVEATS = (
-    "Out of context: the scorer alone, without pads, clock buffer, bus shell or placement.",
+    "Out of context: the unit alone, without pads, clock buffer, bus shell or placement.",
     "UltraScale+ (xcup): Yosys packs no registers into DSP48E2 and merges no LUT pairs, so that flip-flops"
     " and LUTs are upper bounds; carries are counted as CARRY4, half of a CARRY8.",
     "There is no open timing analysis for UltraScale+: these are counts and say nothing about the clock.",
@@ -25,6 +25,7 @@ class DesignReport:
 
     Attributes:
         design: what was synthesised.
+        unit: which unit of it.
         netlist: the cells.
         used: their sum.
         problems: what is wrong with it, one line each; empty if nothing is.
@@ -32,17 +33,19 @@ class DesignReport:
     """
 
     design: DesignConfig
+    unit: Unit
     netlist: Netlist
     used: Resources
     problems: tuple[str, ...]
 
 
-def synthesise_design(design: DesignConfig) -> DesignReport:
-    """Synthesise the scorer of a design for its device; raises as `synthesise` and `count_resources`."""
-    netlist = synthesise(scorer_verilog(design, primitives=True), SCORER_MODULE, design.device.family)
+def synthesise_design(design: DesignConfig, unit: Unit = Unit.SCORER) -> DesignReport:
+    """Synthesise a design's unit for its device; raises as `synthesise` and `count_resources`."""
+    netlist = synthesise(unit.verilog(design), unit.module, design.device.family)
     used = count_resources(netlist.cells, design.device.family)
-    problems = mapping_problems(design, used) + budget_problems(design.name, used)
-    return DesignReport(design, netlist, used, tuple(problems))
+    problems = mapping_problems(design, used, unit.dsps_beside_scorer(design))
+    problems += budget_problems(design.name, used, unit.budgets)
+    return DesignReport(design, unit, netlist, used, tuple(problems))
 
 
 def as_record(report: DesignReport) -> dict[str, Any]:
@@ -50,6 +53,7 @@ def as_record(report: DesignReport) -> dict[str, Any]:
     available = device_resources(report.design.device)
     return {
         "design": report.design.name,
+        "unit": report.unit.value,
         "part": report.design.device.part,
         "yosys": report.netlist.yosys,
         "passes": report.netlist.passes,
@@ -61,7 +65,7 @@ def as_record(report: DesignReport) -> dict[str, Any]:
                 asdict(report.used).items(), asdict(available).values(), strict=True
             )
         },
-        "has_budget": report.design.name in BUDGETS,
+        "has_budget": report.design.name in report.unit.budgets,
         "problems": list(report.problems),
     }
 
@@ -82,15 +86,15 @@ _COLUMNS = {
 
 def table_rows(reports: list[DesignReport]) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the table of designs: used, and per cent of the device."""
-    header = ["design", "part", *_COLUMNS.values(), "result"]
+    header = ["design", "unit", "part", *_COLUMNS.values(), "result"]
     rows = []
     for report in reports:
         available = device_resources(report.design.device)
-        cells = [report.design.name, report.design.device.part]
+        cells = [report.design.name, report.unit.value, report.design.device.part]
         for field in fields(Resources):
             used, total = getattr(report.used, field.name), getattr(available, field.name)
             cells.append(f"{used:g} ({100 * used / total:.1f} %)" if total else "–")
-        has_budget = report.design.name in BUDGETS
+        has_budget = report.design.name in report.unit.budgets
         fine = "within budget" if has_budget else "no budget"
         cells.append(f"{len(report.problems)} problems" if report.problems else fine)
         rows.append(cells)
@@ -103,8 +107,8 @@ def as_table(reports: list[DesignReport]) -> str:
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []
     for row in (header, *rows):
-        names = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        numbers = [cell.rjust(width) for cell, width in zip(row[2:-1], widths[2:-1], strict=True)]
+        names = [cell.ljust(width) for cell, width in zip(row[:3], widths[:3], strict=True)]
+        numbers = [cell.rjust(width) for cell, width in zip(row[3:-1], widths[3:-1], strict=True)]
         lines.append("  ".join([*names, *numbers, row[-1]]))
     problems = [f"{report.design.name}: {problem}" for report in reports for problem in report.problems]
     return "\n".join([*lines, "", *problems, *CAVEATS, ""])

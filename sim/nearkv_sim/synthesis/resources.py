@@ -115,17 +115,20 @@ def least_plane_brams(design: DesignConfig) -> float:
     return tiles / _TILES_PER_BRAM[design.device.family]
 
 
-def mapping_problems(design: DesignConfig, used: Resources) -> list[str]:
+def mapping_problems(design: DesignConfig, used: Resources, dsps_beside: int = 0) -> list[str]:
     """What a netlist of the scorer got wrong, one line each; empty if it is as intended.
 
+    `dsps_beside` counts the DSP blocks of other units in the netlist.
     Every product must lie in a DSP block, as many in one as the design's variant packs, and the key planes in
     block RAM: either in LUTs would be an order of magnitude larger and slower.
     """
     problems = []
-    if used.dsps != design.dsp_blocks:
+    expected = design.dsp_blocks + dsps_beside
+    if used.dsps != expected:
+        beside = f", {dsps_beside} of them beside the scorer" if dsps_beside else ""
         problems.append(
-            f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: {design.dsp_blocks} with variant"
-            f" {design.mac_variant.value}"
+            f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: {expected} with variant"
+            f" {design.mac_variant.value}{beside}"
         )
     least = least_plane_brams(design)
     if used.brams < least:
