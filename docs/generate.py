@@ -128,8 +128,8 @@ def designs_page() -> str:
         + f"\nResources of the scorer, accepted figures. `make synth` measures them again and fails if logic"
         f" moves by more\nthan {100 * LOGIC_TOLERANCE:g} %, or DSP or RAM blocks at all.\n\n"
         + table(["design", "LUT", "FF", "DSP", "BRAM", "URAM", "carry"], resources)
-        + "\nThe scorer with query folding ([folding.md](folding.md)) and score statistics beside it, accepted"
-        "\nfigures of `nearkv synth --unit key_scorer`:\n\n"
+        + "\nThe scorer with query folding ([folding.md](folding.md)) and score statistics beside it,"
+        " accepted\nfigures of `nearkv synth --unit key_scorer`:\n\n"
         + table(
             ["design", "LUT", "FF", "DSP", "BRAM", "URAM", "carry", "MAC per DSP", "LUT per MAC"],
             _key_scorers(),
