@@ -11,8 +11,14 @@ from nearkv_hdl.arith.adder_tree import AdderTree
 from nearkv_hdl.arith.exp_unit import ExpUnit
 from nearkv_hdl.arith.mult18x18d import Mult18x18d
 from nearkv_hdl.attention.dot_product import DotProduct
+from nearkv_hdl.attention.fold_codes import FoldCodes
+from nearkv_hdl.attention.fold_config import TERM, half_units
+from nearkv_hdl.attention.fold_first_pass import FoldFirstPass
+from nearkv_hdl.attention.fold_product import FoldProduct
+from nearkv_hdl.attention.fold_unit import FoldUnit
 from nearkv_hdl.attention.key_pairs import KeyPairs
 from nearkv_hdl.attention.key_planes import KeyPlanes
+from nearkv_hdl.attention.key_scorer import KeyScorer
 from nearkv_hdl.attention.lane_issue import LaneIssue
 from nearkv_hdl.attention.mac_array import MacArray
 from nearkv_hdl.attention.packed_dot_product import PackedDotProduct
@@ -27,7 +33,7 @@ from nearkv_hdl.pim.processing_unit import ProcessingUnit
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.exp_table import EXP_ARGUMENT, EXP_EXPONENT, EXP_MANTISSA
-from nearkv_hdl.spec.formats import CODE, CODE_HIGH_NIBBLE, CODE_LOW_NIBBLE, SCORE
+from nearkv_hdl.spec.formats import BIAS, CODE, CODE_HIGH_NIBBLE, CODE_LOW_NIBBLE, QUERY_MANTISSA, SCORE
 from nearkv_hdl.spec.multiplier import MacVariant
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_hdl.stream.credit import CreditBuffer
@@ -64,6 +70,7 @@ class Entry:
 
 CONTRACT_TESTS = "tests/formal/test_stream_contract.py"
 SCORER_GOLDEN = "sim/nearkv_sim/golden/scorer.py"
+FOLD_GOLDEN = "sim/nearkv_sim/golden/fold.py"
 COMPONENTS = (
     Entry(lambda: SkidBuffer(32), "32 bit", "any", None, CONTRACT_TESTS),
     Entry(lambda: PipelineControl(4), "4 ranks", "–", None, CONTRACT_TESTS),
@@ -149,6 +156,41 @@ COMPONENTS = (
         f"{CODE.name} · {TINY.query_code.name} → {SCORE.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_scorer.py",
+    ),
+    Entry(
+        lambda: FoldProduct(TINY),
+        "`tiny`",
+        f"{QUERY_MANTISSA.name}, FP16 → {half_units(TINY).name}, {TERM.name}",
+        FOLD_GOLDEN,
+        "tests/rtl/test_fold_parts.py",
+    ),
+    Entry(
+        lambda: FoldFirstPass(TINY),
+        "`tiny`",
+        f"{QUERY_MANTISSA.name}, FP16 → {half_units(TINY).name}, e, anchor",
+        FOLD_GOLDEN,
+        "tests/rtl/test_fold.py",
+    ),
+    Entry(
+        lambda: FoldCodes(TINY),
+        "`tiny`",
+        f"{half_units(TINY).name} → {TINY.query_code.name}, {BIAS.name}",
+        FOLD_GOLDEN,
+        "tests/rtl/test_fold.py",
+    ),
+    Entry(
+        lambda: FoldUnit(TINY),
+        "`tiny`",
+        f"{QUERY_MANTISSA.name}, FP16 → {TINY.query_code.name}, {BIAS.name}",
+        FOLD_GOLDEN,
+        "tests/rtl/test_fold.py",
+    ),
+    Entry(
+        lambda: KeyScorer(TINY, primitives=True),
+        "`tiny`",
+        f"{CODE.name}, FP16, {QUERY_MANTISSA.name} → {SCORE.name}",
+        FOLD_GOLDEN,
+        "tests/rtl/test_key_scorer.py",
     ),
     Entry(
         lambda: TopK(TOPK_DESIGNS["tiny"]),
