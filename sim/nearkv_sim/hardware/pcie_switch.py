@@ -73,8 +73,8 @@ class PcieSwitch:
     back when it has left the switch, plus an UpdateFC window and one way. Reads hold one of the initiator's
     tags until their last completion; the target answers `root_complex_read_latency_ps` after the request.
 
-    Numerics: rates in whole bytes per second, times in whole ps, rounded up. DLLPs take no wire time here (1
-    to 8 % in `pcie.PcieLink`). Addresses are aligned and need 64 bits.
+    Numerics: rates in whole bytes per second, times in whole ps, rounded up. DLLPs take no wire time here (up
+    to 4 % of it in `pcie.PcieLink`). Addresses are aligned and need 64 bits.
 
     Args:
         env: time in integer ps.
