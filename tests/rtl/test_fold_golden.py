@@ -8,7 +8,8 @@ from math import floor
 import numpy as np
 import pytest
 
-from nearkv_hdl.attention.fold_config import fold_lanes, header_beats
+from nearkv_hdl.attention.fold_config import HEAD_SLOTS, fold_lanes, fold_steps, header_beats
+from nearkv_hdl.attention.fold_unit import FoldUnit
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.layout import KeyFormat
@@ -92,6 +93,7 @@ def test_folding_keeps_up_with_the_lanes_of_every_design():
             cycles = config.query_group * head_dim / fold_lanes(config)
             assert cycles <= config.lane_beats_per_block(head_dim)
             assert header_beats(config, head_dim) <= cycles
+            assert (HEAD_SLOTS - 1) * fold_steps(config, head_dim) >= FoldUnit(config).place_latency
 
 
 def test_stored_headers_are_centre_scale_and_mean_code():

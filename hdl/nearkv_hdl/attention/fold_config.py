@@ -8,8 +8,8 @@ from nearkv_hdl.spec.layout import FP16_BYTES
 
 QUERY_SETS = 2  # one in use, one loading
 HEADER_BANKS = 2  # likewise
-# Heads between the start of their first and of their second pass. Two overlap; the others cover the first
-# pass's latency, so that it does not wait as long as a head takes a third of that latency.
+# Heads between the start of their first and of their second pass: one is in its first pass, the others cover
+# that pass's latency.
 HEAD_SLOTS = 4
 # Blocks' worth of codes in the output queue: one waits whole for a bank of the scorer, one is being folded.
 QUEUED_BLOCKS = 2

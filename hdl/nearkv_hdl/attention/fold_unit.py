@@ -81,6 +81,14 @@ class FoldUnit(wiring.Component):
             }
         )
 
+    @property
+    def place_latency(self) -> int:
+        """Cycles for which a head keeps its place after its last step of the first pass.
+
+        Intervals and latencies hold for heads of which HEAD_SLOTS − 1 take as long; shorter ones wait.
+        """
+        return self._headers.latency + self._first.latency + BUFFER_LATENCY
+
     def block_interval(self, head_dim: int) -> int:
         """Cycles between two blocks of that head_dim."""
         return self.design.query_group * fold_steps(self.design, head_dim)
@@ -91,14 +99,11 @@ class FoldUnit(wiring.Component):
         return self.block_interval(self.design.head_dims[-1])
 
     def block_latency(self, head_dim: int) -> int:
-        """Cycles from the last header beat of such a block to its command, on an idle unit.
-
-        Holds if a head takes at least a third of the first pass's latency, see HEAD_SLOTS.
-        """
-        ready = 2
-        first_pass = self.block_interval(head_dim) - 1 + self._headers.latency + self._first.latency
+        """Cycles from the last header beat of such a block to its command, on an idle unit."""
+        ready, start = 2, 1
+        first_pass = self.block_interval(head_dim) - 1 + self.place_latency
         second_pass = fold_steps(self.design, head_dim) - 1 + self._ring.latency + self._codes.latency
-        return ready + first_pass + BUFFER_LATENCY + 1 + second_pass + self._output.latency
+        return ready + first_pass + start + second_pass + self._output.latency
 
     @property
     def latency(self) -> int:
@@ -115,10 +120,9 @@ class FoldUnit(wiring.Component):
         m.submodules.ring = ring = self._ring
         m.submodules.codes = codes = self._codes
         m.submodules.output = output = self._output
-        wiring.connect(m, wiring.flipped(self.i_set), queries.i_set)
-        wiring.connect(m, wiring.flipped(self.i_mantissas), queries.i_mantissas)
-        wiring.connect(m, wiring.flipped(self.i_block), headers.i_block)
-        wiring.connect(m, wiring.flipped(self.i_headers), headers.i_headers)
+        for part, names in ((queries, ("i_set", "i_mantissas")), (headers, ("i_block", "i_headers"))):
+            for name in names:
+                wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(part, name))
         wiring.connect(m, output.o_block, wiring.flipped(self.o_block))
         wiring.connect(m, output.o_query, wiring.flipped(self.o_query))
         last_steps = Array(fold_steps(design, d) - 1 for d in design.head_dims)
