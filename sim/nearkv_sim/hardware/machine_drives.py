@@ -62,7 +62,7 @@ class DriveStage(Stage):
         walked_bytes = WALKED_READ_BYTES
         if self.write:
             walked_bytes = max(walked_bytes, 4 * self.config.write_buffer_bytes)
-        return continued_ps(partial(_sequential_ps, self.config, write=self.write), nbytes, walked_bytes)
+        return continued_ps(partial(sequential_ps, self.config, write=self.write), nbytes, walked_bytes)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class PeerStage(Stage):
 
 
 @cache
-def _sequential_ps(config: SsdConfig, nbytes: int, *, write: bool) -> int:
+def sequential_ps(config: SsdConfig, nbytes: int, *, write: bool) -> int:
     """One transfer in commands of the drive's largest size, all submitted at once."""
     env = simpy.Environment()
     link = _NoLink()

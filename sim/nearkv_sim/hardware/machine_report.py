@@ -32,8 +32,8 @@ def describe(machine: ModelMachine) -> dict[str, Any]:
                 "kind": tier.kind.value,
                 "device": f"{tier.count} × {tier.profile}",
                 "capacity_bytes": tier.capacity_bytes,
-                "read_bytes_per_s": tier.count * machine.memories[tier.name].read_bandwidth_bytes_per_s,
-                "write_bytes_per_s": tier.count * machine.memories[tier.name].write_bandwidth_bytes_per_s,
+                "peak_bytes_per_s": tier.count * machine.memories[tier.name].peak_bytes_per_s,
+                "times": machine.memories[tier.name].origin,
             }
             for tier in content.tiers
         ],

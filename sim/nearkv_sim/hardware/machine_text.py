@@ -15,15 +15,15 @@ def text(content: dict[str, Any]) -> str:
     """The same for a terminal."""
     lines = [f"{content['machine']}: {content['description']}", f"source: {content['source']}", ""]
     lines += _table(
-        ["tier", "kind", "device", "capacity", "read GB/s", "write GB/s"],
+        ["tier", "kind", "device", "capacity", "peak GB/s", "times"],
         [
             [
                 tier["name"],
                 tier["kind"],
                 tier["device"],
                 size_name(tier["capacity_bytes"]),
-                f"{tier['read_bytes_per_s'] / GB:.1f}",
-                f"{tier['write_bytes_per_s'] / GB:.1f}",
+                f"{tier['peak_bytes_per_s'] / GB:.1f}",
+                tier["times"],
             ]
             for tier in content["tiers"]
         ],

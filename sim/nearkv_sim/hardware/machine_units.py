@@ -21,8 +21,10 @@ from nearkv_hdl.spec.pim_designs import get_pim_design
 from nearkv_sim.golden.reduction_timing import attention_timing
 from nearkv_sim.golden.scorer_timing import job_cycles
 from nearkv_sim.golden.topk_timing import TopKTiming
+from nearkv_sim.hardware.link_pipe import PS_PER_S
+from nearkv_sim.hardware.pim_units import pam_profile, published_attention, rtl_ps
 from nearkv_sim.hardware.profile import named_profile
-from nearkv_sim.hardware.roofline import PS_PER_S, Kernel, ProcessorConfig, exact, kernel_time
+from nearkv_sim.hardware.roofline import Kernel, ProcessorConfig, exact, kernel_time
 from nearkv_sim.hardware.thermal import FpgaThermal, ThermalConfig
 
 FP16_BYTES = 2
@@ -63,22 +65,22 @@ class NearMemoryConfig:
     """Processing units inside a memory device, one device.
 
     Attributes:
-        design: name of our PIM design.
-        power_capped_flops_per_s: what the device's power budget allows.
+        device: profile of kind pam: our design for the device and its published figures.
         pj_per_flop, pj_per_byte: energy of an operation, and of a byte from cell to unit.
 
     """
 
-    design: str
-    power_capped_flops_per_s: int
+    device: str
     pj_per_flop: float
     pj_per_byte: float
 
     def __post_init__(self) -> None:
-        """Refuse an unknown design and a cap below 1."""
-        get_pim_design(self.design)
-        if self.power_capped_flops_per_s < 1:
-            raise ValueError(f"power_capped_flops_per_s is {self.power_capped_flops_per_s}; allowed: from 1")
+        """Refuse an unknown device and negative energies."""
+        pam_profile(self.device)
+        if self.pj_per_flop < 0 or self.pj_per_byte < 0:
+            raise ValueError(
+                f"pj_per_flop is {self.pj_per_flop} and pj_per_byte {self.pj_per_byte}; allowed: from 0"
+            )
 
 
 class Unit(ABC):
@@ -194,20 +196,21 @@ class ScorerUnit(Unit):
 
 
 class NearMemoryUnit(Unit):
-    """Our processing units in every device of a tier, or the published power cap where that is slower."""
+    """Our processing units in every device of a tier, or PAM's published units where those are slower."""
 
     def __init__(self, name: str, count: int, config: NearMemoryConfig) -> None:
         """Look the design up."""
         super().__init__(name, count)
         self.config = config
-        self.design: PimDesign = get_pim_design(config.design)
+        self.device = pam_profile(config.device).config
+        self.design: PimDesign = get_pim_design(self.device.design)
 
     @property
     def origin(self) -> str:
         """Both."""
         return (
             f"own: cycle formula confirmed by RTL, {self.design.clock_hz / 1e6:g} MHz;"
-            " published: PAM's power cap"
+            " published: PAM's units under their power cap"
         )
 
     @property
@@ -230,8 +233,8 @@ class NearMemoryUnit(Unit):
         heads = -(-heads * split // self.count)
         design = replace(self.design, head_dim=head_dim)
         cycles = attention_timing(design, tokens, heads, Merge.EXACT).cycles
-        flops = 4 * tokens * heads * head_dim
+        published = published_attention(self.device, tokens, heads, head_dim)
         return {
-            self.name: -(-cycles * PS_PER_S // design.clock_hz),
-            f"{self.name}: power cap": -(-flops * PS_PER_S // self.config.power_capped_flops_per_s),
+            self.name: rtl_ps(design, cycles),
+            f"{self.name}: {published.bound}": published.time_ps,
         }

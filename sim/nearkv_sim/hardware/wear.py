@@ -50,6 +50,16 @@ class DriveConfig:
         named_profile("ssd", self.ssd, SsdConfig)
 
     @property
+    def origin(self) -> str:
+        """Where its times come from."""
+        return "NVMe drive model"
+
+    @property
+    def peak_bytes_per_s(self) -> int:
+        """Sequential read as published."""
+        return self.read_bandwidth_bytes_per_s
+
+    @property
     def config(self) -> SsdConfig:
         """Geometry and timing."""
         config: SsdConfig = named_profile("ssd", self.ssd, SsdConfig).config

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from nearkv_sim.validation import compute, machines, ssd
+from nearkv_sim.validation import compute, dram, machines, pcie, pim, ssd
 from nearkv_sim.validation.check import Check, Outcome, run_check
 
 AREAS: dict[str, Callable[[], list[Check]]] = {
-    module.__name__.rpartition(".")[2]: module.checks for module in (ssd, compute, machines)
+    module.__name__.rpartition(".")[2]: module.checks for module in (pcie, ssd, dram, pim, compute, machines)
 }
 
 

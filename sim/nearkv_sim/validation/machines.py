@@ -27,11 +27,20 @@ def checks() -> list[Check]:
             held_out=False,  # the profile's efficiency is this figure over the memory's bandwidth
         ),
         within(
-            "machines/hillinfer/fpga_scan",
+            "machines/hillinfer/fpga_scorer",
             "GB/s",
             19.2,
             0.01,
-            "DDR4-2400 of the SmartSSD, which the scorer is to keep up with (JEDEC JESD79-4)",
+            "DDR4-2400 of the SmartSSD at its pins, which the scorer is to keep up with (JEDEC JESD79-4)",
+            _scorer_gb_per_s,
+        ),
+        Check(
+            "machines/hillinfer/fpga_scan",
+            "GB/s",
+            19.2,
+            0.9 * 19.2,
+            19.2,
+            "JEDEC JESD79-4: DDR4-2400 on 64 bits less refreshes",
             partial(_scan_gb_per_s, "fpga"),
         ),
     ]
@@ -77,6 +86,12 @@ def checks() -> list[Check]:
 
 def _scan_gb_per_s(processor: str) -> float:
     return open_machine("hillinfer").scan(processor, LONG_BYTES).bytes_per_s / GB
+
+
+def _scorer_gb_per_s() -> float:
+    """The scorer's own rate, whatever its memory gives."""
+    unit = open_machine("hillinfer").unit("fpga")
+    return LONG_BYTES * 1e12 / unit.scan_ps(LONG_BYTES)["fpga"] / GB
 
 
 def _device_tb_per_s(unit: str, devices: int) -> float:
