@@ -25,7 +25,7 @@ _WINDOW_BITS = EXP_FRACTION.width + GROUP_BITS + 1
 # itself, or beyond, and the window empty.
 _OFFSET_BIAS = GROUP_BITS + 1
 OFFSETS = MAX_SCORE_FRACTION_BITS + _OFFSET_BIAS + 1
-_FINE_BITS = 3  # low bits of the offset, done in the second of its two ranks
+_FINE_BITS = 2  # low bits of the offset, done in the second of its two ranks
 _NEAR_BITS = GROUP_BITS - 1  # low bits of the binade, done in the first of its two ranks
 
 
