@@ -48,8 +48,11 @@ class Pipe:
 
         Raises ValueError for a negative or fractional argument.
         """
-        require_integer("ready_ps", ready_ps, 0, 2**63 - 1)
-        require_integer("nbytes", nbytes, 0, 2**63 - 1)
+        if type(ready_ps) is not int or type(nbytes) is not int or ready_ps < 0 or nbytes < 0:
+            require_integer(
+                "ready_ps", ready_ps, 0, 2**63 - 1
+            )  # every packet comes by: only to name the fault
+            require_integer("nbytes", nbytes, 0, 2**63 - 1)
         begin_ticks = max(ready_ps * self.bytes_per_s, self._free_ticks)
         self._free_ticks = begin_ticks + nbytes * PS_PER_S
         self.nbytes += nbytes

@@ -214,6 +214,8 @@ class PcieLink:
         wire.counters.tlps += 1
         wire.counters.payload_bytes += nbytes
         wire.counters.wire_bytes += wire_bytes
+        tlp_bytes = wire.counters.wire_bytes - DLLP_BYTES * wire.counters.dllps
+        assert tlp_bytes * self._byte_ticks <= wire.free_ticks, "more packets than the wire has had time for"
 
         arrival_ticks = wire.free_ticks + self._one_way_ticks
         if wire.gate:
