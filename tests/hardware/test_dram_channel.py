@@ -13,7 +13,17 @@ from nearkv_sim.hardware.dram.config import dram_profile
 from nearkv_sim.hardware.dram.energy import transfer_energy
 from nearkv_sim.hardware.dram.stream import gather, scan, scattered_addresses, sequential_addresses
 
-NAMES = ("ddr4_2400", "ddr4_3200", "ddr5_4800", "gddr6_aim", "hbm2_2400", "hbm3_5200")
+NAMES = (
+    "ddr4_2400",
+    "ddr4_3200",
+    "ddr5_4800",
+    "gddr6_aim",
+    "hbm2_2000",
+    "hbm2_2400",
+    "hbm2_pim_2000",
+    "hbm3_5200",
+    "hbm3_6400",
+)
 DDR4 = dram_profile("ddr4_3200").config
 
 

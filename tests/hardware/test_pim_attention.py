@@ -26,7 +26,7 @@ def test_checks_are_distinct_and_peaks_and_decode_steps_hold():
     every = checks()
     assert len({check.name for check in every}) == len(every)
     chosen = [check for check in every if check.name.startswith(("pim/peak/", "pim/decode/"))]
-    assert len(chosen) == 7
+    assert len(chosen) == 8
     for check in chosen:
         assert run_check(check).ok, check.name
 

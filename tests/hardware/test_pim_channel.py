@@ -12,7 +12,15 @@ from nearkv_sim.hardware.pim.config import pim_profile
 from nearkv_sim.hardware.pim.placement import Placement
 from nearkv_sim.hardware.pim.schedule import Macs, Move, Tile, channel_schedule, head_shape
 
-NAMES = ("attacc_bank", "attacc_bank_group", "attacc_buffer_die", "aquabolt_xl", "gddr6_aim", "pam_ddr")
+NAMES = (
+    "attacc_bank",
+    "attacc_bank_group",
+    "attacc_buffer_die",
+    "aquabolt_xl",
+    "aquabolt_xl_2000",
+    "gddr6_aim",
+    "pam_ddr",
+)
 BANK = pim_profile("attacc_bank").config
 
 

@@ -18,6 +18,8 @@ PEAKS = (
     ("ddr4_3200", 1, 25.6, "JESD79-4: 3200 MT/s on 64 bits"),
     ("ddr5_4800", 8, 153.6, "JESD79-5: 4800 MT/s on four channels of two 32-bit subchannels"),
     ("hbm2_2400", 1, 307.2, "JESD235: 2.4 Gb/s on 1024 bits"),
+    ("hbm2_2000", 1, 256.0, "JESD235: 2.0 Gb/s on 1024 bits"),
+    ("hbm3_6400", 1, 819.2, "JESD238: 6.4 Gb/s on 1024 bits"),
     ("hbm3_5200", 1, 665.6, "JESD238: 5.2 Gb/s on 1024 bits"),
     ("gddr6_aim", 1, 32.0, "Lee et al., GDDR6-AiM, ISSCC 2022: 16 Gb/s on the 16 bits of a channel"),
 )

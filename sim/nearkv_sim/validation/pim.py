@@ -183,6 +183,14 @@ def checks() -> list[Check]:
             _call(command_rate_gb_per_s, "aquabolt_xl"),
         ),
         within(
+            "pim/peak/aquabolt_xl_2000",
+            "GB/s",
+            1024.0,
+            0.001,
+            "computed: Samsung PIMSimulator's 1 ns clock, tCCDL 4: 16 x 8 units x 32 B per 4 ns",
+            _call(command_rate_gb_per_s, "aquabolt_xl_2000"),
+        ),
+        within(
             "pim/peak/gddr6_aim",
             "GB/s",
             512.0,

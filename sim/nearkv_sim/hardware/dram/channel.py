@@ -171,6 +171,7 @@ class DramChannel:
     def _issue_column(self, access: Access, earliest: int) -> int:
         config, address, write = self.config, access.address, access.write
         cycle = self._columns_bus.place(earliest, config.column_cycles)
+        assert cycle >= max(self._now, self._last_bus[write] + config.t_bl), "accesses overlap on the bus"
         self._record(cycle, Command.WR if write else Command.RD, address)
         bank, last = self._bank(address), self._ranks[address.rank].last
         self._last_bus[write] = last[write, None] = last[write, address.group] = cycle

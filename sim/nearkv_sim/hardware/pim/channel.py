@@ -94,6 +94,7 @@ class PimChannel:
             ended = self._issue_moves(tile.before, start, starts, counts)
             ended = max(ended, self._issue_moves(tile.after, visible, starts, counts))
             self._barrier = max(self._barrier, ended)
+            assert self._barrier >= start, "a barrier before the one before it"
         return self._barrier
 
     def _issue_moves(

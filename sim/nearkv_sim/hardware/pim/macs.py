@@ -77,6 +77,8 @@ class MacStream:
         """Issue MACs from cycle `barrier` on; returns (first cycle, count) of every stretch."""
         stretches: list[tuple[int, int]] = []
         index, end = macs.first, macs.first + macs.count
+        if index != self._last_index + 1:
+            self._end_turn()
         while index < end:
             row = (macs.matrix, self._place.row(index))
             sweep = self._sweep_kind(index, end, row, barrier)
@@ -91,8 +93,6 @@ class MacStream:
         """Issue one MAC, or as many as can be at once; returns how many, 0 after a refresh."""
         place, rows, interval = self._place, self.rows, self._interval
         slot = rows.slots[place.slot(index)]
-        if index != self._last_index + 1 and self._turn_start != self.issued:
-            self._end_turn()
         if slot.row != row:
             wish = self.cycle_of(self.issued - self._queue) + 1 if self.issued >= self._queue else 0
             rows.open(slot, row, place.address(index, row[0]), wish, self._last_use(index))
@@ -132,6 +132,8 @@ class MacStream:
         self._turn_start = self.issued
 
     def _note(self, index: int, cycle: int, count: int, stretches: list[tuple[int, int]]) -> None:
+        assert cycle >= self.last + self._interval, "MACs closer than their interval"
+        assert cycle < self.rows.refresh_at, "a MAC after a refresh is due"
         if cycle != self.last + self._interval:
             self._steady_since = self.issued
         self._runs.append((self.issued, cycle, count))
