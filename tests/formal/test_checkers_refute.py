@@ -6,7 +6,15 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.stream.contract import TokenCount
-from nearkv_sim.formal import Bench, Status, prove, prove_order, prove_progress, prove_stream_contract
+from nearkv_sim.formal import (
+    Bench,
+    Status,
+    prove,
+    prove_no_deadlock,
+    prove_order,
+    prove_progress,
+    prove_stream_contract,
+)
 
 WIDTH = 4
 
@@ -166,6 +174,13 @@ def test_a_hang_under_one_pause_pattern_is_found():
     proof = prove_progress(Hangs, within=6, capacity=1)
     assert proof.status is Status.REFUTED
     assert "i taken" in proof.message or "o.valid" in proof.message
+
+
+def test_a_hang_is_found_with_every_neighbour_willing():
+    assert prove_no_deadlock(Swaps, within=1).status is Status.PROVED
+    proof = prove_no_deadlock(Hangs, within=4)
+    assert proof.status is Status.REFUTED
+    assert "a transfer on some stream within 4 cycles" in proof.message
 
 
 @pytest.mark.parametrize("stage", [Repeats, Swaps, DropsValid, ChangesPayload])

@@ -4,6 +4,7 @@ import pytest
 from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib.memory import Memory
 
+from nearkv_hdl.stream.contract import StreamContract
 from nearkv_hdl.stream.skid import SkidBuffer
 from nearkv_sim.formal import Bench, Status, prove
 from nearkv_sim.formal.engine import FormalError
@@ -45,3 +46,10 @@ def test_a_bench_without_assertions_proves_nothing():
     bench = Bench(SkidBuffer(4))
     with pytest.raises(FormalError, match="asserts nothing"):
         prove(bench.module, bench.free)
+
+
+def test_free_sources_keep_the_contract():
+    bench = Bench(SkidBuffer(4))
+    port = bench.input(None).port
+    bench.add("source", StreamContract(4), valid=port.valid, ready=port.ready, payload=port.payload)
+    assert prove(bench.module, bench.free).status is Status.PROVED

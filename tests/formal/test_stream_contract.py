@@ -12,7 +12,15 @@ from nearkv_hdl.stream.contract import OrderWatch, ProgressWatch, TokenCount
 from nearkv_hdl.stream.credit import CreditBuffer
 from nearkv_hdl.stream.pipeline import PipelineControl
 from nearkv_hdl.stream.skid import SkidBuffer
-from nearkv_sim.formal import Bench, Status, prove, prove_order, prove_progress, prove_stream_contract
+from nearkv_sim.formal import (
+    Bench,
+    Status,
+    prove,
+    prove_order,
+    prove_progress,
+    prove_ready_independent,
+    prove_stream_contract,
+)
 from nearkv_sim.formal.engine import gate_paths
 
 WIDTH = 4
@@ -127,6 +135,32 @@ def test_skid_cuts_the_ready_path_and_the_pipeline_does_not():
         ports = [*bench.free.values(), *bench.observed.values()]
         found = gate_paths(bench.module, ports, ["i_ready"], ["o_ready"])
         assert found == ({("i_ready", "o_ready")} if path else set())
+
+
+class TakesWhatItSees(wiring.Component):
+    """A wire that is ready only once it sees a token offered."""
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(WIDTH)), "o": Out(stream.Signature(WIDTH))})
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.d.comb += [
+            self.o.valid.eq(self.i.valid),
+            self.o.payload.eq(self.i.payload),
+            self.i.ready.eq(self.i.valid & self.o.ready),
+        ]
+        return m
+
+
+def test_no_ready_waits_for_a_valid(piece):
+    assert prove_ready_independent(piece.make).status is Status.PROVED
+
+
+def test_a_ready_that_waits_is_found():
+    proof = prove_ready_independent(TakesWhatItSees)
+    assert proof.status is Status.REFUTED
+    assert "ready waits for valid: i.ready depends on i.valid" in proof.message
 
 
 def test_bounded_run_says_so():

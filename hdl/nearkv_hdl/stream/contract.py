@@ -9,13 +9,13 @@ A source that keeps the contract
 
 from __future__ import annotations
 
-from amaranth.hdl import Assert, Assume, Module, Signal, Value
+from amaranth.hdl import Assert, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 
 class StreamContract(wiring.Component):
-    """Watches one stream and checks, or assumes, rules 1 and 2.
+    """Watches one stream and checks rules 1 and 2.
 
     Formula: valid & ~ready in one cycle implies valid and the same payload in the next, unless a reset
     came between.
@@ -24,27 +24,24 @@ class StreamContract(wiring.Component):
 
     Args:
         shape: payload shape.
-        assume: False checks the watched source; True restricts a free one to what the contract allows.
 
     Members:
         valid, ready, payload: the watched stream.
 
     """
 
-    def __init__(self, shape, *, assume: bool = False) -> None:
-        self.assume = assume
+    def __init__(self, shape) -> None:
         super().__init__({"valid": In(1), "ready": In(1), "payload": In(shape)})
 
     def elaborate(self, platform):
         m = Module()
-        rule = Assume if self.assume else Assert
         payload = Value.cast(self.payload)
         waiting = Signal()
         offered = Signal(len(payload), reset_less=True)
         m.d.sync += [waiting.eq(self.valid & ~self.ready), offered.eq(payload)]
         with m.If(waiting):
-            m.d.sync += rule(self.valid, "valid held: withdrawn before the token was taken")
-            m.d.sync += rule(payload == offered, "payload stable: changed before the token was taken")
+            m.d.sync += Assert(self.valid, "valid held: withdrawn before the token was taken")
+            m.d.sync += Assert(payload == offered, "payload stable: changed before the token was taken")
         return m
 
 

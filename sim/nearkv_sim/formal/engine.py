@@ -181,9 +181,13 @@ def prove(
 
 def _abc(folder: Path, method: str) -> str:
     """Run one of ABC's methods on the folder's AIGER file; returns its log."""
-    command = f"read_aiger design.aig; fold; orpos; strash; {method}; write_cex -a design.cex"
+    return run_abc(folder, f"read_aiger design.aig; fold; orpos; strash; {method}; write_cex -a design.cex")
+
+
+def run_abc(folder: Path, commands: str) -> str:
+    """Run ABC commands in a folder; returns the log."""
     result = subprocess.run(
-        [_require("pyosys") / "yosys-abc", "-q", command],
+        [_require("pyosys") / "yosys-abc", "-q", commands],
         cwd=folder,
         capture_output=True,
         text=True,
