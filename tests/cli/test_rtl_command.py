@@ -7,6 +7,8 @@ import json
 import pytest
 
 from nearkv import cli
+from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_sim.commands import rtl
 
 FILES = {
@@ -65,10 +67,37 @@ def test_the_description_tells_seed_and_streams(nearkv_rtl, tmp_path):
     assert "verilator" in readme
 
 
+def test_a_pim_device_is_written_the_same_way(nearkv_rtl, tmp_path):
+    arguments = ("--design", "tiny_pim", "--heads", 2, "--unit-tokens", 3, "--merge", "exponential")
+    for name in ("a", "b"):
+        assert nearkv_rtl(*arguments, "-o", tmp_path / name) == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    described = json.loads((tmp_path / "a" / "replay.json").read_text())
+    assert (described["design"], described["merge"]) == ("tiny_pim", "exponential")
+    assert (described["heads"], described["unit_tokens"]) == (["fp16", "int8"], 3)
+    streams = {stream["name"]: stream for stream in described["streams"]}
+    assert {name for name in streams if name.startswith("o_")} == {"o_output", "o_maximum"}
+    # Query, three keys, three values; an INT8 row takes half the beats.
+    assert streams["i_rows_3"]["beats"] == (4 + 2 * 3 * 4) + (4 + 2 * 3 * 2)
+    for stream in streams.values():
+        lines = (tmp_path / "a" / stream["file"]).read_text().splitlines()
+        assert len(lines) == stream["beats"]
+        assert {len(line) for line in lines} == {-(-stream["width_bits"] // 4)}
+    assert "pim_device.v" in (tmp_path / "a" / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--design", "huge"), "design is 'huge'; allowed: tiny, "),
+        (("--design", "huge"), f"design is 'huge'; allowed: {', '.join([*DESIGNS, *PIM_DESIGNS])}\n"),
+        (("--design", "tiny_pim", "--heads", 0), "heads is 0; allowed: from 1"),
+        (("--design", "tiny_pim", "--unit-tokens", 9), "unit_tokens is 9; design tiny_pim allows: 1 to 8"),
+        (("--design", "tiny_pim", "--seed", -1), "seed is -1; allowed: from 0"),
+        (("--design", "tiny_pim", "--blocks", 3), "blocks is 3 with PIM design tiny_pim; allowed for it: "),
+        (
+            ("--design", "tiny", "--merge", "exact"),
+            "merge is exact with scorer design tiny; allowed for ",
+        ),
         (("--design", "tiny", "--blocks", 0), "blocks is 0; allowed: at least 1"),
         (("--design", "tiny", "--seed", -1), "seed is -1; allowed: from 0"),
     ],

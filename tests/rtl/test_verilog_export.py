@@ -1,30 +1,35 @@
-"""The exported scorer in simulators of other makers: replayed beats, cycle counts, lint."""
+"""Exported scorers and PIM devices in simulators of other makers: replayed beats, cycle counts, lint."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.spec.pim_designs import PIM_DESIGNS, get_pim_design
 from nearkv_sim.commands.output import write_new_folder
+from nearkv_sim.pim_verilog import PIM_MODULE, pim_verilog
 from nearkv_sim.replay.files import render_replay
 from nearkv_sim.replay.job import KINDS, record
+from nearkv_sim.replay.pim import render_pim_replay
 from nearkv_sim.scorer_verilog import SCORER_MODULE, scorer_verilog
 
 BLOCKS = 6
-# Artefacts of the emitter; latches, loops and nets with several drivers stay fatal.
-LINT_FLAGS = [
-    f"-Wno-{name}" for name in ("PROCASSINIT", "UNUSEDSIGNAL", "WIDTH", "CASEINCOMPLETE", "DECLFILENAME")
-]
+# Artefacts of the emitter, such as a memory named like the instance of its module (VARHIDDEN); latches, loops
+# and nets with several drivers stay fatal.
+_ARTEFACTS = ("PROCASSINIT", "UNUSEDSIGNAL", "WIDTH", "CASEINCOMPLETE", "DECLFILENAME", "VARHIDDEN")
+LINT_FLAGS = [f"-Wno-{name}" for name in _ARTEFACTS]
 # What autoconf would have written into the wheel's makefile.
 MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_CXXFLAGS_COROUTINES=-fcoroutines"
@@ -70,16 +75,21 @@ def verilator(*arguments: str, cwd: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def sources(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.v"))
+
+
 def build_verilator(folder: Path) -> Simulator:
     flags = ["--binary", "--timing", "-Wno-fatal", "--top-module", "testbench"]
-    verilator(*flags, "testbench.v", "scorer.v", cwd=folder)
+    verilator(*flags, *sources(folder), cwd=folder)
     return Simulator(folder, ["obj_dir/Vtestbench"])
 
 
 def build_icarus(folder: Path) -> Simulator:
     if shutil.which("iverilog") is None:
         pytest.skip("Icarus Verilog is not installed")
-    subprocess.run(["iverilog", "-g2005", "-o", "replay", "testbench.v", "scorer.v"], cwd=folder, check=True)
+    command = ["iverilog", "-g2005", "-s", "testbench", "-o", "replay", *sources(folder)]
+    subprocess.run(command, cwd=folder, check=True)
     return Simulator(folder, ["vvp", "-N", "replay"])
 
 
@@ -101,10 +111,25 @@ def simulator(request, replay_files, tmp_path_factory) -> Simulator:
 @pytest.fixture
 def beats(simulator):
     """Change one file of the replay; it is put back afterwards."""
+    yield from changeable(simulator)
+
+
+def changeable(simulator: Simulator) -> Iterator[Path]:
     saved = {path: path.read_text() for path in simulator.folder.glob("*.hex")}
     yield simulator.folder
     for path, text in saved.items():
         path.write_text(text)
+
+
+def flip(path: Path, line: int, bit: int) -> None:
+    """Flip one of the four lowest bits of a recorded beat."""
+    lines = path.read_text().splitlines()
+    lines[line] = lines[line][:-1] + f"{int(lines[line][-1], 16) ^ 1 << bit:x}"
+    path.write_text("\n".join(lines) + "\n")
+
+
+def full_rate_cycles(files: dict[str, str]) -> int:
+    return json.loads(files["replay.json"])["full_rate_cycles"]
 
 
 def test_scores_agree_under_pauses(simulator):
@@ -114,16 +139,14 @@ def test_scores_agree_under_pauses(simulator):
 
 
 def test_full_rate_takes_the_cycles_of_the_formula(simulator, replay_files):
-    expected = int(re.search(r'"full_rate_cycles": (\d+)', replay_files["replay.json"]).group(1))
+    expected = full_rate_cycles(replay_files)
     done = simulator.run("+PAUSE_SIXTEENTHS=0")
     assert done.returncode == 0
     assert f"PASS: {128 * BLOCKS} scores, 0 mismatches, {expected} cycles" in done.stdout
 
 
 def test_one_wrong_digit_fails(simulator, beats):
-    lines = (beats / "o_scores.hex").read_text().splitlines()
-    lines[5] = lines[5][:-1] + f"{int(lines[5][-1], 16) ^ 1:x}"
-    (beats / "o_scores.hex").write_text("\n".join(lines) + "\n")
+    flip(beats / "o_scores.hex", 5, 0)
     done = simulator.run()
     assert done.returncode != 0
     assert f"FAIL: {128 * BLOCKS} of {128 * BLOCKS} scores, 1 mismatches" in done.stdout
@@ -131,9 +154,7 @@ def test_one_wrong_digit_fails(simulator, beats):
 
 
 def test_one_flipped_key_bit_fails(simulator, beats):
-    lines = (beats / "i_keys.hex").read_text().splitlines()
-    lines[0] = lines[0][:-1] + f"{int(lines[0][-1], 16) ^ 8:x}"
-    (beats / "i_keys.hex").write_text("\n".join(lines) + "\n")
+    flip(beats / "i_keys.hex", 0, 3)
     done = simulator.run()
     assert done.returncode != 0
     assert "FAIL: " in done.stdout
@@ -167,3 +188,80 @@ def test_a_recording_mixes_every_shape_and_kind(design):
     assert len(seen) == len(design.head_dims) * 2 * len(KINDS)
     assert len(set(job.key_format[:2])) == 2
     assert job.expected_scores(design).shape == (18 * design.block_tokens, design.query_group)
+
+
+# One head of every kind.
+PIM_JOB = {"heads": 4, "unit_tokens": 5, "seed": 3}
+
+
+@pytest.fixture(scope="module", params=BUILDERS)
+def pim_simulator(request, tmp_path_factory) -> Simulator:
+    folder = tmp_path_factory.mktemp(request.param) / "replay"
+    write_new_folder(folder, render_pim_replay(PIM_DESIGNS["tiny_pim"], merge=Merge.EXPONENTIAL, **PIM_JOB))
+    return BUILDERS[request.param](folder)
+
+
+@pytest.fixture
+def pim_beats(pim_simulator):
+    yield from changeable(pim_simulator)
+
+
+def test_a_pim_device_agrees_under_pauses_and_at_full_rate(pim_simulator):
+    cycles = json.loads((pim_simulator.folder / "replay.json").read_text())["full_rate_cycles"]
+    beats = 4 * 16 + 4  # a divided element a beat, and the maxima
+    for arguments, ending in (((), ""), (("+PAUSE_SIXTEENTHS=0",), f", {cycles} cycles")):
+        done = pim_simulator.run(*arguments)
+        assert done.returncode == 0
+        assert f"PASS: {beats} beats, 0 mismatches{ending}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"), [("o_output", "o_output beat 7: got "), ("o_maximum", "o_maximum beat 2: got ")]
+)
+def test_a_wrong_pim_result_fails(pim_simulator, pim_beats, stream, message):
+    flip(pim_beats / f"{stream}.hex", 7 if stream == "o_output" else 2, 1)
+    done = pim_simulator.run()
+    assert done.returncode != 0
+    assert message in done.stdout
+    assert "FAIL: 68 of 68 beats, 1 mismatches, 0 surplus, error 0, saturated 1" in done.stdout
+
+
+def test_a_pim_command_with_a_fault_fails(pim_simulator, pim_beats):
+    """A row's `last`, its topmost bit, comes too early: the error flag is up though no result need differ."""
+    lines = (pim_beats / "i_rows_2.hex").read_text().splitlines()
+    lines[4] = f"{int(lines[4], 16) | 1 << 69:x}"
+    (pim_beats / "i_rows_2.hex").write_text("\n".join(lines) + "\n")
+    done = pim_simulator.run()
+    assert done.returncode != 0
+    assert "error 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "merge"),
+    [("hbm_pim", Merge.EXPONENTIAL), ("ddr_pim", Merge.EXACT), ("ssd_pim", Merge.EXACT)],
+)
+def test_pim_devices_at_full_width(name, merge, tmp_path):
+    """Icarus compiles in a second what takes a C++ compiler a minute; `test_pu_job.py` has both merges."""
+    folder = tmp_path / "replay"
+    files = render_pim_replay(get_pim_design(name), heads=2, unit_tokens=3, merge=merge, seed=1)
+    write_new_folder(folder, files)
+    done = build_icarus(folder).run("+PAUSE_SIXTEENTHS=0")
+    assert done.returncode == 0, done.stdout
+    assert f"PASS: 66 beats, 0 mismatches, {full_rate_cycles(files)} cycles" in done.stdout
+
+
+def test_pim_verilog_is_flat_and_passes_lint(tmp_path):
+    text = pim_verilog(get_pim_design("tiny_pim"))
+    ports = re.search(rf"module {PIM_MODULE}\((.*?)\);", text, re.DOTALL).group(1)
+    streams = [f"{stream}_{unit}" for stream in ("i_command", "i_rows") for unit in range(4)]
+    streams += ["o_output", "o_maximum"]
+    assert {port.strip() for port in ports.split(",")} == {
+        "clk",
+        "rst",
+        "o_error",
+        "o_saturated",
+        *(f"{stream}_{signal}" for stream in streams for signal in ("payload", "valid", "ready")),
+    }
+    assert "[-1:0]" not in text
+    (tmp_path / "pim.v").write_text(text)
+    verilator("--lint-only", "-Wall", *LINT_FLAGS, "--top-module", PIM_MODULE, "pim.v", cwd=tmp_path)

@@ -1,35 +1,78 @@
-"""`nearkv rtl`: Verilog of a design's scorer, with test vectors and a testbench for any simulator."""
+"""`nearkv rtl`: Verilog of a design, with test vectors and a testbench for any simulator."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from nearkv.command import Command
-from nearkv_hdl.spec.designs import get_design
+from nearkv_hdl.spec.attention import Merge
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.designs import find_design
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
 from nearkv_sim.replay.files import render_replay
+from nearkv_sim.replay.pim import render_pim_replay
 
-DEFAULT_BLOCKS = 18  # every head_dim and format of every design with every kind of operands
 DEFAULT_SEED = 1
+# Every head_dim and format of every scorer with every kind of operands; every kind of head.
+SCORER_DEFAULTS: dict[str, Any] = {"blocks": 18}
+PIM_DEFAULTS: dict[str, Any] = {"heads": 4, "unit_tokens": 8, "merge": Merge.EXACT.name.lower()}
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--design", required=True, metavar="NAME", help="one of `nearkv designs`")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="new folder")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help=f"default: {DEFAULT_SEED}")
-    parser.add_argument(
-        "--blocks", type=int, default=DEFAULT_BLOCKS, help=f"key blocks to record; default: {DEFAULT_BLOCKS}"
+    scorer = parser.add_argument_group("scorer designs")
+    scorer.add_argument(
+        "--blocks", type=int, help=f"key blocks to record; default: {SCORER_DEFAULTS['blocks']}"
+    )
+    pim = parser.add_argument_group("PIM designs")
+    pim.add_argument("--heads", type=int, help=f"heads to record; default: {PIM_DEFAULTS['heads']}")
+    pim.add_argument(
+        "--unit-tokens",
+        type=int,
+        metavar="TOKENS",
+        help=f"tokens of a head in every processing unit; default: {PIM_DEFAULTS['unit_tokens']}",
+    )
+    pim.add_argument(
+        "--merge",
+        choices=[merge.name.lower() for merge in Merge],
+        help=f"how partial results are combined; default: {PIM_DEFAULTS['merge']}",
     )
 
 
 def _run(args: argparse.Namespace) -> int:
-    design = get_design(args.design)
+    design = find_design(args.design)
+    if isinstance(design, DesignConfig):
+        options = _options(args, "scorer", SCORER_DEFAULTS, PIM_DEFAULTS)
+    else:
+        options = _options(args, "PIM", PIM_DEFAULTS, SCORER_DEFAULTS)
     check_new_folder(args.output)
-    written = render_replay(design, args.blocks, args.seed)
+    if isinstance(design, DesignConfig):
+        written = render_replay(design, options["blocks"], args.seed)
+    else:
+        options["merge"] = Merge[options["merge"].upper()]
+        written = render_pim_replay(design, seed=args.seed, **options)
     write_new_folder(args.output, written)
     print(f"{args.output}: {', '.join(written)}")
     return 0
+
+
+def _options(
+    args: argparse.Namespace, kind: str, own: dict[str, Any], others: dict[str, Any]
+) -> dict[str, Any]:
+    """The options of this kind of design; ValueError for one of the other kind."""
+    for name in others:
+        if (value := getattr(args, name)) is not None:
+            allowed = ", ".join(f"--{option.replace('_', '-')}" for option in own)
+            raise ValueError(
+                f"{name} is {value} with {kind} design {args.design}; allowed for it: --seed, {allowed}"
+            )
+    return {
+        name: default if getattr(args, name) is None else getattr(args, name) for name, default in own.items()
+    }
 
 
 COMMAND = Command("write Verilog, test vectors and a testbench that replays them", _configure, _run)
