@@ -116,6 +116,17 @@ def test_time_grows_with_work_and_with_every_slower_timing():
     assert gather(replace(DDR4, t_rc=200), 1000, 64, seed=1).time_ps > scattered.time_ps
 
 
+def test_parts_say_why():
+    """A scan is held up by the interface, scattered reads by rows, and more refreshes by refreshes."""
+    results = scan(DDR4, 1 << 22), gather(DDR4, 2000, 64, seed=1)
+    for result in results:
+        assert sum(result.parts_ps.values()) == result.time_ps
+    scanned, scattered = (max(result.parts_ps, key=result.parts_ps.get) for result in results)
+    assert (scanned, scattered) == ("interface", "rows, bank groups, latency")
+    often = scan(replace(DDR4, t_refi=1000), 1 << 18)
+    assert max(often.parts_ps, key=often.parts_ps.get) == "refresh"
+
+
 def test_gather_is_seeded_and_slower_than_a_scan():
     first, again, other = (gather(DDR4, 3000, 256, seed=seed) for seed in (1, 1, 2))
     assert first == again

@@ -73,6 +73,21 @@ def test_below_the_command_rate(name, capped):
     assert result.bytes_per_s < float(config.command_rate_bound(power_capped=capped))
 
 
+def test_parts_say_why():
+    """Bank level pays for rows; bank groups and buffer die hide them; refresh takes its share of all."""
+    shares = {}
+    for config in (BANK, GROUP, BUFFER):
+        result = stack_attention(config, 4096, 128)
+        assert sum(result.parts_cycles.values()) == result.cycles
+        shares[config.level] = {name: part / result.cycles for name, part in result.parts_cycles.items()}
+    assert shares["bank"]["rows, barriers, moves"] > 0.2
+    assert shares["bank_group"]["rows, barriers, moves"] < 0.04
+    assert shares["buffer_die"]["rows, barriers, moves"] < 0.04
+    for share in shares.values():
+        assert 0.08 < share["refresh"] < 456 / 5070  # t_rfc / t_refi
+        assert max(share, key=share.get) == "MAC interval"
+
+
 def test_energy_by_component_and_level():
     results = {config.level: stack_attention(config, 2048, 16) for config in (BANK, GROUP, BUFFER)}
     for result in results.values():

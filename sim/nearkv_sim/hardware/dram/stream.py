@@ -30,14 +30,14 @@ class DramResult:
         time_ps: first command to last data.
         nbytes: moved, without padding to whole accesses.
         counters: commands of the whole device.
-        bound: what the time consists of, in words.
+        parts_ps: what the time consists of; the parts add up to it.
 
     """
 
     time_ps: int
     nbytes: int
     counters: DramCounters
-    bound: str
+    parts_ps: dict[str, int]
 
     @property
     def bytes_per_s(self) -> float:
@@ -72,7 +72,7 @@ def scan(config: DramConfig, nbytes: int, *, write: bool = False) -> DramResult:
     """Read or write `nbytes` that lie one after the other. ValueError for fewer than 1 byte."""
     accesses = _accesses_per_lane(config, nbytes)
     cycles, counters = _stream(config, accesses, write, 0, 0)
-    return _result(config, nbytes, cycles, counters, "rows opened ahead: interface and refresh")
+    return _result(config, nbytes, cycles, counters)
 
 
 def gather(config: DramConfig, rows: int, row_bytes: int, *, seed: int, write: bool = False) -> DramResult:
@@ -87,7 +87,7 @@ def gather(config: DramConfig, rows: int, row_bytes: int, *, seed: int, write: b
     per_row = -(-row_bytes // config.access_bytes)
     lanes = config.channels * config.pseudo_channels
     cycles, counters = _stream(config, -(-rows // lanes) * per_row, write, per_row, seed)
-    return _result(config, rows * row_bytes, cycles, counters, "an ACT per piece: t_rc, t_faw, t_ccd_l")
+    return _result(config, rows * row_bytes, cycles, counters)
 
 
 def _accesses_per_lane(config: DramConfig, nbytes: int) -> int:
@@ -162,9 +162,14 @@ def _stream(
     return cycles + periods * PERIOD_REFRESHES * config.t_refi, DramCounters(**repeated)
 
 
-def _result(config: DramConfig, nbytes: int, cycles: int, lane: DramCounters, bound: str) -> DramResult:
+def _result(config: DramConfig, nbytes: int, cycles: int, lane: DramCounters) -> DramResult:
     time_ps = config.to_ps(cycles)
     assert Fraction(nbytes * 10**12, time_ps) <= config.peak_bytes_per_s, "faster than the interface"
     lanes = config.channels * config.pseudo_channels
     counters = DramCounters(**{name: value * lanes for name, value in vars(lane).items()})
-    return DramResult(time_ps, nbytes, counters, bound)
+    interface_ps = config.to_ps((lane.reads + lane.writes) * max(config.t_bl, config.t_ccd_s))
+    refresh_ps = config.to_ps(lane.refreshes * config.t_rfc)
+    rest_ps = time_ps - interface_ps - refresh_ps
+    assert rest_ps >= 0, "parts longer than the whole"
+    parts_ps = {"interface": interface_ps, "refresh": refresh_ps, "rows, bank groups, latency": rest_ps}
+    return DramResult(time_ps, nbytes, counters, parts_ps)

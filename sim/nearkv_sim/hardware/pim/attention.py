@@ -1,4 +1,4 @@
-"""Attention of one decode step on PIM stacks: cycles, commands, energy and what bounds the time."""
+"""Attention of one decode step on PIM stacks: cycles, what they consist of, commands, energy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PimResult:
         counters: commands of all channels.
         kv_bytes: keys and values that the heads hold, without padding.
         energy: of all channels.
-        bound: what the time consists of, in words.
+        parts_cycles: what the cycles consist of; the parts add up to them.
 
     """
 
@@ -33,7 +33,7 @@ class PimResult:
     counters: PimCounters
     kv_bytes: int
     energy: DramEnergy
-    bound: str
+    parts_cycles: dict[str, int]
 
     @property
     def bytes_per_s(self) -> float:
@@ -76,19 +76,22 @@ def stack_attention(
     rounds, last_heads = -(-heads // dram.channels), heads % dram.channels or dram.channels
     total = PimCounters()
     cycles = 0
+    parts: dict[str, int] = {}
     # Channels of two kinds: with a head in the last round, and without.
     for count, channels in ((rounds, last_heads), (rounds - 1, dram.channels - last_heads)):
         if count and channels:
             channel = PimChannel(config, power_capped=power_capped)
-            cycles = max(cycles, channel.run(channel_schedule(shape, count, as_published=as_published)))
+            ended = channel.run(channel_schedule(shape, count, as_published=as_published))
+            if ended > cycles:
+                cycles = ended
+                parts = _parts(config, channel.counters, cycles, power_capped=power_capped)
             for name, value in vars(channel.counters).items():
                 setattr(total, name, getattr(total, name) + value * channels)
     if as_published:
         total.macs = _published_macs(shape, rounds, last_heads, dram.channels)
     kv_bytes = 2 * heads * tokens * head_dim * element_bytes
-    result = PimResult(
-        cycles, dram.to_ps(cycles), total, kv_bytes, _energy(config, total, element_bytes), _bound(config)
-    )
+    energy = _energy(config, total, element_bytes)
+    result = PimResult(cycles, dram.to_ps(cycles), total, kv_bytes, energy, parts)
     limit = config.command_rate_bound(power_capped=power_capped)
     assert Fraction(kv_bytes * 10**12, result.time_ps) <= limit, "faster than MAC commands can be issued"
     return result
@@ -153,6 +156,11 @@ def _energy(config: PimConfig, counters: PimCounters, element_bytes: int) -> Dra
     )
 
 
-def _bound(config: PimConfig) -> str:
-    rows = "row changes of all banks at once, " if config.level == BANK else ""
-    return f"MAC interval, {rows}refresh, barriers between tiles"
+def _parts(config: PimConfig, counters: PimCounters, cycles: int, *, power_capped: bool) -> dict[str, int]:
+    """Cycles of the busiest channel: MACs at their interval, refreshes, and what neither hides."""
+    dram = config.dram_config
+    macs = counters.macs * config.interval(power_capped=power_capped)
+    refresh = counters.refreshes // dram.pseudo_channels * dram.t_rfc
+    rest = cycles - macs - refresh
+    assert rest >= 0, "parts longer than the whole"
+    return {"MAC interval": macs, "refresh": refresh, "rows, barriers, moves": rest}
