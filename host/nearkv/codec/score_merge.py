@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv.codec.rounding import rhu
 from nearkv_hdl.spec.attention import LOGIT
 from nearkv_hdl.spec.formats import SCORE
 from nearkv_hdl.spec.score_statistics import (
@@ -168,9 +169,8 @@ def normalise_scores(scores: Int64, statistics: HeadStatistics) -> Int64:
     if below.size and below.max() > 0:
         raise ValueError(f"a score lies {below.max()} above its head's maximum; allowed: none above")
     dropped = statistics.fraction_bits - LOGIT.fraction_bits
-    right, left = np.maximum(dropped, 0), np.maximum(-dropped, 0)
-    half = (np.int64(1) << right) >> 1
-    # Cut off where the result saturates anyway, so that what is shifted left still fits 64 bits.
-    scaled = np.maximum((below + half) >> right, LOGIT.min >> left) << left
+    # Cut off where the result saturates anyway, so that what is shifted left fits 64 bits.
+    lowest = np.where(dropped < 0, LOGIT.min >> np.maximum(-dropped, 0), 2 * SCORE.min)
+    scaled = rhu(np.maximum(below, lowest), dropped)
     result: Int64 = np.clip(scaled - log2_excess(statistics), LOGIT.min, LOGIT.max)
     return result

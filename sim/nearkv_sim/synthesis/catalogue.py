@@ -24,18 +24,22 @@ from nearkv_hdl.attention.mac_array import MacArray
 from nearkv_hdl.attention.packed_dot_product import PackedDotProduct
 from nearkv_hdl.attention.paired_mac_array import PairedMacArray
 from nearkv_hdl.attention.query_buffer import QueryBuffer
+from nearkv_hdl.attention.row_scorer import RowScorer
 from nearkv_hdl.attention.score_output import ScoreOutput
+from nearkv_hdl.attention.score_statistics import ScoreStatistics
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.attention.topk import TopK
 from nearkv_hdl.attention.topk_config import TOPK_DESIGNS
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.pim.processing_unit import ProcessingUnit
+from nearkv_hdl.spec.attention import LOGIT
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.exp_table import EXP_ARGUMENT, EXP_EXPONENT, EXP_MANTISSA
 from nearkv_hdl.spec.formats import BIAS, CODE, CODE_HIGH_NIBBLE, CODE_LOW_NIBBLE, QUERY_MANTISSA, SCORE
 from nearkv_hdl.spec.multiplier import MacVariant
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
+from nearkv_hdl.spec.score_statistics import GROUP_SUM
 from nearkv_hdl.stream.credit import CreditBuffer
 from nearkv_hdl.stream.pipeline import PipelineControl
 from nearkv_hdl.stream.skid import SkidBuffer
@@ -191,6 +195,20 @@ COMPONENTS = (
         f"{CODE.name}, FP16, {QUERY_MANTISSA.name} → {SCORE.name}",
         FOLD_GOLDEN,
         "tests/rtl/test_key_scorer.py",
+    ),
+    Entry(
+        lambda: ScoreStatistics(TINY),
+        "`tiny`, polynomial of degree 2",
+        f"{SCORE.name} → {SCORE.name}, 2 × {GROUP_SUM.name}",
+        "sim/nearkv_sim/golden/score_statistics.py",
+        "tests/rtl/test_score_statistics.py",
+    ),
+    Entry(
+        lambda: RowScorer(TINY),
+        "`tiny`",
+        f"FP16 rows → {LOGIT.name}",
+        "sim/nearkv_sim/golden/row_scorer.py",
+        "tests/rtl/test_row_scorer.py",
     ),
     Entry(
         lambda: TopK(TOPK_DESIGNS["tiny"]),
