@@ -5,11 +5,14 @@ token finds no place in the output queue, or the streams wait for each other. Th
 time on the parts, the third is searched to a bound on the whole scorer.
 """
 
-import pytest
-from amaranth.hdl import Assume, Module, Signal
+from functools import partial
 
+import pytest
+from amaranth.hdl import Assume, Cat, Module, Mux, Signal
+
+from nearkv_hdl.attention.key_planes import KeyPlanes
 from nearkv_hdl.attention.lane_issue import LaneIssue
-from nearkv_hdl.attention.query_buffer import BANKS
+from nearkv_hdl.attention.query_buffer import BANKS, QueryBuffer
 from nearkv_hdl.attention.score_output import ScoreOutput
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.design import DesignConfig
@@ -50,7 +53,7 @@ PLAIN = small(MacVariant.PLAIN)
 
 def known_head_dim(m, component, _bench):
     """The host names a head dimension that the design has."""
-    m.d.comb += Assume(component.i_block.payload.head_dim_index < len(component.design.head_dims))
+    m.d.sync += Assume(component.i_block.payload.head_dim_index < len(component.design.head_dims))
 
 
 @pytest.fixture(params=MacVariant, ids=lambda variant: variant.value)
@@ -144,3 +147,29 @@ def test_the_output_queue_keeps_every_score(depth):
 def test_a_queue_that_loses_scores_is_refused():
     with pytest.raises(ValueError, match="depth is 2; allowed: from 3"):
         ScoreOutput(PLAIN, 2)
+
+
+def serving(m, component, bench, *, releases=True):
+    """A scorer that works off whatever is there: banks, and rows of the low queue."""
+    if isinstance(component, QueryBuffer):
+        known_head_dim(m, component, bench)
+        m.d.sync += Assume(component.used == component.ready)
+        m.d.sync += Assume(component.release == Mux(releases, component.ready, 0))
+    else:
+        in_range = [index < len(component.design.head_dims) for index in component.head_dim_index]
+        m.d.sync += Assume(Cat(component.known, *in_range).all())
+        m.d.sync += Assume(component.release == Mux(releases, -1, 0))
+        m.d.sync += Assume(component.low_drop == (component.low_rows != 0))
+
+
+@pytest.mark.parametrize(("store", "within"), [(QueryBuffer, 0), (KeyPlanes, 1)], ids=["queries", "planes"])
+def test_stores_take_what_is_offered(store, within):
+    def make():
+        return store(PLAIN)
+
+    proof = prove_no_deadlock(make, within=within, constrain=serving)
+    assert proof.status is Status.PROVED, proof.message
+    # Nothing can be taken for long if no bank is ever released.
+    neglect = partial(serving, releases=False)
+    assert prove_no_deadlock(make, within=16, constrain=neglect).status is Status.REFUTED
+    assert prove_ready_independent(make).status is Status.PROVED
