@@ -21,6 +21,7 @@ from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, RunResult, Stalls, unpack_words
 from nearkv_sim.fold_job import FoldJob, fold_job, fold_words, random_fold_job, scorer_words
+from nearkv_sim.formal import prove_ready_independent, prove_stream_contract
 
 INT8, INT4 = KeyFormat.INT8, KeyFormat.INT4
 FIXTURE = Path(__file__).parents[2] / "data" / "smollm2-135m-austen-4096.safetensors"
@@ -159,6 +160,15 @@ def test_a_blocked_output_holds_everything_and_loses_nothing(name):
     for port in ("o_block", "o_query"):
         result = check(name, random_jobs(design, 8, rng), Stalls(1, 0.0, 0.0, per_port={port: 0.98}))
         assert result.ports[port].blocked_cycles > 100
+
+
+def test_no_gate_leads_from_ready_to_valid_or_back():
+    """The structure, for all time; that offers are held until taken is watched in every compiled run."""
+    for proof in (
+        prove_ready_independent(lambda: FoldUnit(SHAPES["group2"])),
+        prove_stream_contract(lambda: FoldUnit(SHAPES["group2"]), bound=2),
+    ):
+        assert proof, proof.message
 
 
 def test_codes_wait_for_their_command():
