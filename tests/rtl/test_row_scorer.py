@@ -131,9 +131,10 @@ class TestGolden:
         design = SHAPES["group3"]
         query, keys = random_job(np.random.default_rng(head_dim), design, 2000, head_dim, 2.0)
         scores, _ = golden.RowScorer(design).score(query, keys)
-        exact = keys.astype(np.float64) @ query.astype(np.float64).T * LOG2_E / np.sqrt(head_dim)
-        bound = (head_dim / 2 * LOG2_E / np.sqrt(head_dim) + 0.5) * 2**-16 + np.abs(exact).max() * 2**-22
-        assert np.abs(scores / 65536 - exact).max() <= bound
+        dots = keys.astype(np.float64) @ query.astype(np.float64).T
+        scale = LOG2_E / np.sqrt(head_dim)
+        bound = (head_dim / 2 * scale + 0.5) * 2**-16 + np.abs(dots).max() * 2**-25
+        assert np.abs(scores / 65536 - dots * scale).max() <= bound
 
     def test_bad_rows_are_refused(self):
         model = golden.RowScorer(DESIGNS["tiny"])
