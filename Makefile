@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export AMARANTH_USE_YOSYS := builtin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow lint rtl sim synth pnr waves bench docs clean
+.PHONY: setup demo test test-slow lint rtl sim synth pnr waves validate bench docs clean
 .DEFAULT_GOAL := setup
 
 setup: $(VENV)/.base
@@ -56,11 +56,14 @@ waves: $(VENV)/.test       ## one bench with a waveform file
 	rm -rf $(OUT)/waves
 	$(BIN)/nearkv waves --output $(OUT)/waves
 
+validate: $(VENV)/.base    ## every hardware model against published figures
+	$(BIN)/nearkv validate
+
 bench: $(VENV)/.test       ## speeds, as ratios measured in one run
 	$(BIN)/python -m benchmarks
 
-docs: $(VENV)/.synth       ## the generated tables in docs/
-	$(BIN)/python docs/generate.py
+docs: $(VENV)/.synth       ## the generated tables and plots in docs/
+	$(BIN)/python docs/generate.py && $(BIN)/python docs/validation.py
 
 clean:
 	rm -rf $(OUT) build .pytest_cache .mypy_cache .ruff_cache
