@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.bus.axi import BURST_INCR, CACHE_MODIFIABLE, axi_read
 from nearkv_hdl.bus.burst import BurstSplitter
 from nearkv_hdl.bus.transfer import StatusQueue, code_of, command_layout, lane_mask, status_layout
+from nearkv_hdl.bus.window import WindowCheck
 from nearkv_hdl.stream.credit import BUFFER_LATENCY
 
 
@@ -33,9 +34,9 @@ class AxiReader(wiring.Component):
     per burst, a memory could answer in any order; that would cost a slot of burst_beats beats per burst
     instead of the shared queue, a write pointer per slot and a done bit, and only pays where the
     interconnect would otherwise hold back data of faster banks.
-    Timing: latency 4 from command to `arvalid`, 2 from an R beat to `o_data`, 2 from the last one to
-    `o_status`; interval 1 between beats; a further command every 3 cycles. Full rate needs outstanding ·
-    burst_beats, and depth, above the memory's latency in cycles plus 6.
+    Timing: latency 5 from command to `arvalid`, 2 from an R beat to `o_data`, 2 from the last one to
+    `o_status`; interval 1 between beats, bursts and commands included. Full rate needs
+    outstanding · burst_beats, and depth, above the memory's latency in cycles plus 6.
     Numerics: none.
     Cuts: every path; `rready` comes from registers through a gate, `keep` through decoders.
     Reset: valid bits, counters, queues. Only together with the bus: it forgets what it has requested.
@@ -45,7 +46,7 @@ class AxiReader(wiring.Component):
         burst_beats: see BurstSplitter.
         outstanding: bursts requested and not yet answered, from 2.
         depth: beats of the queue, from burst_beats; by default outstanding · burst_beats.
-        address_bits, length_bits: see BurstSplitter.
+        address_bits, length_bits: see WindowCheck.
 
     Members:
         i_command: transfers.
@@ -67,7 +68,8 @@ class AxiReader(wiring.Component):
         address_bits: int = 64,
         length_bits: int = 32,
     ) -> None:
-        self._splitter = BurstSplitter(bus_bytes, burst_beats, outstanding, address_bits, length_bits)
+        self._window = WindowCheck(outstanding, address_bits, length_bits)
+        self._splitter = BurstSplitter(bus_bytes, burst_beats, address_bits, length_bits)
         self._statuses = StatusQueue(address_bits, outstanding)
         if depth is None:
             depth = outstanding * burst_beats
@@ -91,7 +93,7 @@ class AxiReader(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a command to its first address."""
-        return self._splitter.latency + 1
+        return self._window.latency + self._splitter.latency + 1
 
     @property
     def data_latency(self) -> int:
@@ -106,6 +108,7 @@ class AxiReader(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bus, bus_bytes = self.m_axi, self.bus_bytes
+        m.submodules.window = window = self._window
         m.submodules.splitter = splitter = self._splitter
         lane_bits = splitter.lane_bits
         owed_layout = data.StructLayout(
@@ -125,11 +128,12 @@ class AxiReader(wiring.Component):
         m.submodules.beats = beats = fifo.SyncFIFOBuffered(width=beat_layout.size, depth=self.depth)
         m.submodules.statuses = statuses = self._statuses
 
-        wiring.connect(m, wiring.flipped(self.i_command), splitter.i)
+        wiring.connect(m, wiring.flipped(self.i_command), window.i)
+        wiring.connect(m, window.o, splitter.i)
         m.d.comb += [
-            splitter.window_base.eq(self.window_base),
-            splitter.window_bytes.eq(self.window_bytes),
-            splitter.status_taken.eq(self.o_status.valid & self.o_status.ready),
+            window.window_base.eq(self.window_base),
+            window.window_bytes.eq(self.window_bytes),
+            window.status_taken.eq(self.o_status.valid & self.o_status.ready),
         ]
 
         # Requests, if the queue has room for the whole burst.
@@ -188,7 +192,7 @@ class AxiReader(wiring.Component):
         # Status: the first error of the command. A burst stays within burst_beats aligned beats, so that the
         # address of a beat needs no carry beyond them.
         word = head.address[lane_bits:]
-        place = word[: (self.burst_beats - 1).bit_length()]
+        place = word[: splitter.place_bits]
         beat_address = Cat(beat.first_lane, (place + index)[: len(place)], word[len(place) :])
         report = statuses.i.payload
         m.d.comb += [

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.bus.axi import BURST_INCR, CACHE_MODIFIABLE, axi_write
 from nearkv_hdl.bus.burst import BurstSplitter
 from nearkv_hdl.bus.transfer import StatusQueue, code_of, command_layout, lane_mask, status_layout
+from nearkv_hdl.bus.window import WindowCheck
 from nearkv_hdl.stream.skid import SkidBuffer
 
 _BURSTS_AHEAD = 4  # addresses that may be issued before their data
@@ -26,9 +27,8 @@ class AxiWriter(wiring.Component):
     Flow: addresses may run up to 4 bursts ahead of the data, so a slow source holds the interconnect; collect
     a burst before sending it where that matters. At most `outstanding` bursts and as many commands are under
     way; the status comes when all of a command is acknowledged.
-    Timing: latency 4 from command to `awvalid`, 1 from a beat on `i_data` to `wvalid`, 2 from the last
-    response to `o_status`; interval 1 between beats, bursts and commands included, as long as one-burst
-    commands have 3 beats or more.
+    Timing: latency 5 from command to `awvalid`, 1 from a beat on `i_data` to `wvalid`, 2 from the last
+    response to `o_status`; interval 1 between beats, bursts and commands included.
     Numerics: none.
     Cuts: every path except `bready` and `i_data.ready`, which come from registers through gates.
     Reset: valid bits, counters, queues. Only together with the bus: it forgets what it has issued.
@@ -37,7 +37,7 @@ class AxiWriter(wiring.Component):
         bus_bytes: bytes of a beat, a power of two from 4 to 128.
         burst_beats: see BurstSplitter.
         outstanding: bursts issued and not yet acknowledged, from 2.
-        address_bits, length_bits: see BurstSplitter.
+        address_bits, length_bits: see WindowCheck.
 
     Members:
         i_command: transfers.
@@ -58,7 +58,8 @@ class AxiWriter(wiring.Component):
         address_bits: int = 64,
         length_bits: int = 32,
     ) -> None:
-        self._splitter = BurstSplitter(bus_bytes, burst_beats, outstanding, address_bits, length_bits)
+        self._window = WindowCheck(outstanding, address_bits, length_bits)
+        self._splitter = BurstSplitter(bus_bytes, burst_beats, address_bits, length_bits)
         self._statuses = StatusQueue(address_bits, outstanding)
         self.bus_bytes = bus_bytes
         self.burst_beats = burst_beats
@@ -78,7 +79,7 @@ class AxiWriter(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a command to its first address."""
-        return self._splitter.latency + 1
+        return self._window.latency + self._splitter.latency + 1
 
     @property
     def data_latency(self) -> int:
@@ -98,22 +99,29 @@ class AxiWriter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bus, bus_bytes = self.m_axi, self.bus_bytes
+        m.submodules.window = window = self._window
         m.submodules.splitter = splitter = self._splitter
         m.submodules.skid = skid = self._skid
         lane_bits, address_bits = splitter.lane_bits, splitter.address_bits
         run_layout = data.StructLayout(
-            {"first_lane": lane_bits, "last_lane": lane_bits, "beats": splitter.beats_bits, "issued": 1}
+            {
+                "first_lane": lane_bits,
+                "last_lane": lane_bits,
+                "beats": splitter.beats_bits,
+                "issued": 1,
+            }
         )
         owed_layout = data.StructLayout({"address": address_bits, "last": 1, "issued": 1, "refused": 1})
         m.submodules.runs = runs = fifo.SyncFIFOBuffered(width=run_layout.size, depth=_BURSTS_AHEAD)
         m.submodules.owed = owed = fifo.SyncFIFOBuffered(width=owed_layout.size, depth=self.outstanding)
         m.submodules.statuses = statuses = self._statuses
 
-        wiring.connect(m, wiring.flipped(self.i_command), splitter.i)
+        wiring.connect(m, wiring.flipped(self.i_command), window.i)
+        wiring.connect(m, window.o, splitter.i)
         m.d.comb += [
-            splitter.window_base.eq(self.window_base),
-            splitter.window_bytes.eq(self.window_bytes),
-            splitter.status_taken.eq(self.o_status.valid & self.o_status.ready),
+            window.window_base.eq(self.window_base),
+            window.window_bytes.eq(self.window_bytes),
+            window.status_taken.eq(self.o_status.valid & self.o_status.ready),
         ]
 
         # Addresses; beside them what is to happen to the data, and which response is owed.
