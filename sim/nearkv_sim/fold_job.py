@@ -94,7 +94,7 @@ def fold_words(design: DesignConfig, jobs: Sequence[FoldJob]) -> dict[str, Words
         )
         parts["i_block"].append(
             pack_words(
-                descriptor_layout(design),
+                descriptor_layout(),
                 first_token=job.first_token,
                 head_dim_index=np.full(len(headers), head_dim_index),
                 key_format=np.array(job.key_format, np.int64),

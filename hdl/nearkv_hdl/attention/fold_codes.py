@@ -24,7 +24,7 @@ def folded_head_layout(design: DesignConfig) -> data.StructLayout:
             "shift": SHIFT.width,
             "anchor": shape_of(anchor(design)),
             "block_end": 1,  # the last head of its block
-            "descriptor": descriptor_layout(design),
+            "descriptor": descriptor_layout(),
         }
     )
 

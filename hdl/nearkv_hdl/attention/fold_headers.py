@@ -14,9 +14,8 @@ from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import CODE, TOKEN_INDEX
 
 
-def descriptor_layout(design: DesignConfig) -> data.StructLayout:
-    """Payload of the descriptor stream: one beat per key block, for any design."""
-    del design
+def descriptor_layout() -> data.StructLayout:
+    """Payload of the descriptor stream: one beat per key block."""
     return data.StructLayout(
         {
             "first_token": TOKEN_INDEX.width,
@@ -74,9 +73,9 @@ class FoldHeaders(wiring.Component):
         }
         super().__init__(
             {
-                "i_block": In(stream.Signature(descriptor_layout(design))),
+                "i_block": In(stream.Signature(descriptor_layout())),
                 "i_headers": In(stream.Signature(header_layout(design))),
-                "descriptor": Out(descriptor_layout(design)).array(HEADER_BANKS),
+                "descriptor": Out(descriptor_layout()).array(HEADER_BANKS),
                 "ready": Out(HEADER_BANKS),
                 "release": In(HEADER_BANKS),
                 "read_bank": In(1),
@@ -108,8 +107,7 @@ class FoldHeaders(wiring.Component):
         table, row = Signal(range(len(self._tables))), Signal(range(max(self._rows.values())))
         known, head_dim_index = Signal(HEADER_BANKS), Signal(2, reset_less=True)
         held = [
-            Signal(descriptor_layout(design), name=f"descriptor{b}", reset_less=True)
-            for b in range(HEADER_BANKS)
+            Signal(descriptor_layout(), name=f"descriptor{b}", reset_less=True) for b in range(HEADER_BANKS)
         ]
         m.d.comb += [mine.eq(theirs) for mine, theirs in zip(self.descriptor, held, strict=True)]
         for head_dim in design.head_dims:

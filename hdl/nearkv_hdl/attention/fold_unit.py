@@ -72,7 +72,7 @@ class FoldUnit(wiring.Component):
             {
                 "i_set": In(stream.Signature(query_set_layout(design))),
                 "i_mantissas": In(stream.Signature(mantissa_layout(design))),
-                "i_block": In(stream.Signature(descriptor_layout(design))),
+                "i_block": In(stream.Signature(descriptor_layout())),
                 "i_headers": In(stream.Signature(header_layout(design))),
                 "o_block": Out(stream.Signature(command_layout(design))),
                 "o_query": Out(stream.Signature(query_layout(design))),
@@ -131,7 +131,7 @@ class FoldUnit(wiring.Component):
         bank, query_set, head = Signal(1), Signal(1), Signal(range(design.query_group))
         step, head_start = Signal(range(self.steps)), Signal(init=1)
         slots = Signal(range(HEAD_SLOTS + 1))
-        descriptor = Signal(descriptor_layout(design))
+        descriptor = Signal(descriptor_layout())
         m.d.comb += descriptor.eq(Mux(bank, *(d.as_value() for d in reversed(list(headers.descriptor)))))
         head_end = step == last_steps[descriptor.head_dim_index]
         last_head = head == design.query_group - 1
@@ -184,7 +184,7 @@ class FoldUnit(wiring.Component):
         ]
 
         # Between the passes: what is known when a head starts, and what its first pass found.
-        known_layout = data.StructLayout({"block_end": 1, "descriptor": descriptor_layout(design)})
+        known_layout = data.StructLayout({"block_end": 1, "descriptor": descriptor_layout()})
         found_layout = data.StructLayout({"shift": SHIFT.width, "anchor": shape_of(anchor(design))})
         m.submodules.known = known = fifo.SyncFIFOBuffered(width=known_layout.size, depth=HEAD_SLOTS)
         m.submodules.found = found = fifo.SyncFIFOBuffered(width=found_layout.size, depth=HEAD_SLOTS)

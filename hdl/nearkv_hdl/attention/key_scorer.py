@@ -56,7 +56,7 @@ class KeyScorer(wiring.Component):
                 "i_job": In(stream.Signature(statistics_job_layout(design))),
                 "i_set": In(stream.Signature(query_set_layout(design))),
                 "i_mantissas": In(stream.Signature(mantissa_layout(design))),
-                "i_block": In(stream.Signature(descriptor_layout(design))),
+                "i_block": In(stream.Signature(descriptor_layout())),
                 "i_headers": In(stream.Signature(header_layout(design))),
                 "i_keys": In(stream.Signature(key_layout(design))),
                 "o_scores": Out(stream.Signature(score_layout(design))),
