@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from nearkv.codec.key_block import quantise_keys
-from nearkv.codec.query import prepare_query
+from nearkv.codec.query import PreparedQuery, prepare_query
 from nearkv.trace.format import read_trace
 from nearkv_hdl.attention.fold_config import HEAD_SLOTS, QUEUED_BLOCKS, fold_lanes
 from nearkv_hdl.attention.fold_headers import header_layout
@@ -94,6 +95,25 @@ def test_every_shape_is_bit_exact_with_pauses(name, extreme):
     for trial, pause in enumerate((0.0, 0.0, 0.3, 0.7)):
         stalls = Stalls(seed=trial, input_probability=pause, output_probability=0.7 - pause)
         check(name, random_jobs(design, 12, rng, extreme=extreme), stalls if trial else None)
+
+
+def test_a_saturating_half_needs_the_next_shift_on_one_side_only():
+    """Products at the end of what fits each shift, on either side of 0, and their neighbours."""
+    design, _ = compiled("group2")
+    edge = (2 * design.query_code.max + 1) << np.arange(7)  # in half codes at e = 0
+    jobs, shifts = [], []
+    for beside in (-1, 0, 1):
+        for number, half_codes in enumerate(edge.tolist()):
+            job = random_fold_job(design, 1, np.random.default_rng(number), head_dim=64)
+            job.blocks.headers.scale[:] = 1
+            mantissa = np.zeros((2, 64), np.int64)
+            mantissa[:, number] = half_codes + beside, -half_codes - beside
+            query = PreparedQuery(mantissa, np.zeros(2, np.int64))
+            jobs.append(replace(job, query=query, unit=np.full(2, 25)))
+            shifts.append([number + (beside >= 0), number + (beside > 0)])
+    result = check("group2", jobs)
+    found = unpack_words(command_layout(design), result.outputs["o_block"])["shift"]
+    assert found.tolist() == shifts
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -123,3 +123,46 @@ def test_product_is_exact_or_an_overflow(name):
             seen["negative"] += expected_half < 0
         seen["overflow"] += misfit
     assert min(seen.values()) > 50, seen
+
+
+def near_ties(rng: np.random.Generator, count: int, grid_bits: int) -> list[dict[str, int]]:
+    """Operands whose term is just above a half that floors on a grid of 2^-grid_bits would miss."""
+    operands: list[dict[str, int]] = []
+    exponent = 28  # of the scale; its product counts in 2^-(grid_bits + 1) of a term
+    unit = exponent + 6 + grid_bits + 1
+    while len(operands) < count:
+        significand, half_steps = int(rng.integers(1024, 2048)), 2 * int(rng.integers(8, 32)) + 1
+        tie = int(rng.choice([-1, 1])) << grid_bits
+        mantissa = tie // (significand * half_steps)
+        missing = tie - mantissa * significand * half_steps
+        # The centre's part has to make up for what is missing, and hardly more.
+        below = 0
+        while missing and missing << below < 1024 * abs(mantissa):
+            below += 1
+        centre_significand = -(-(missing << below) // abs(mantissa))
+        if not (missing and 1024 <= centre_significand < 2048 and abs(mantissa) < 1 << 15):
+            continue
+        parts = [
+            Fraction(tie - missing, 2 << grid_bits),
+            Fraction(abs(mantissa) * centre_significand, 2 << grid_bits << below),
+        ]
+        coarse = sum(floor(part * 2**grid_bits) for part in parts)
+        half = Fraction(1, 2)
+        if floor(Fraction(coarse, 1 << grid_bits) + half) != floor(sum(parts) + half):
+            centre = (mantissa < 0) << 15 | (exponent - 1 - below) << 10 | centre_significand & 1023
+            scale = exponent << 10 | significand & 1023
+            mean = (half_steps - 1) // 2
+            operands.append(
+                {"mantissa": mantissa, "unit": unit, "scale": scale, "centre": centre, "mean": mean}
+            )
+    return operands
+
+
+def test_terms_are_exact_where_a_coarser_grid_is_not():
+    unit = FoldProduct(DESIGNS["tiny"])
+    operands = near_ties(np.random.default_rng(1), 200, grid_bits=30)
+    found = simulate(unit, operands, {"term": unit.latency})
+    for x, term in zip(operands, found["term"], strict=True):
+        scale, centre = fixed(x["scale"]), fixed(x["centre"])
+        exact = x["mantissa"] * (2 * centre + scale * (2 * x["mean"] + 1))
+        assert term == floor(exact * 2**7 / Fraction(2) ** x["unit"] + Fraction(1, 2)), x
