@@ -20,6 +20,7 @@ from nearkv_hdl.spec import registers
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_hdl.verilog import to_verilog
+from nearkv_sim.pim_tables import pim_tables
 from nearkv_sim.synthesis.budgets import BUDGETS, KEY_SCORER_BUDGETS, LOGIC_TOLERANCE
 from nearkv_sim.synthesis.catalogue import COMPONENTS
 from nearkv_sim.synthesis.report import CAVEATS
@@ -79,7 +80,7 @@ def components_page(area: Callable[[wiring.Component, Family], Resources] = meas
 
 
 def designs_page() -> str:
-    """Parameters, speed and resources of the named designs."""
+    """Parameters, speed and resources of the named designs of both kinds."""
     parameters, speed, resources = [], [], []
     for design in DESIGNS.values():
         head_dims = ", ".join(map(str, design.head_dims))
@@ -134,7 +135,8 @@ def designs_page() -> str:
             ["design", "LUT", "FF", "DSP", "BRAM", "URAM", "carry", "MAC per DSP", "LUT per MAC"],
             _key_scorers(),
         )
-        + f"\n{caveats}"
+        + f"\n{caveats}\n## PIM devices\n\n"
+        + "\n".join(f"{caption}\n\n{table(header, rows)}" for caption, header, rows in pim_tables())
     )
 
 

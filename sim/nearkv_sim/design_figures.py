@@ -20,6 +20,8 @@ from nearkv_sim.golden.reduction_timing import (
 from nearkv_sim.golden.scorer_timing import job_cycles
 from nearkv_sim.golden.topk_timing import TopKTiming
 from nearkv_sim.synthesis.budgets import BUDGETS
+from nearkv_sim.synthesis.pim import computed_totals
+from nearkv_sim.synthesis.pim_budgets import PIM_BUDGETS
 
 MHZ = 1_000_000
 DEFAULT_TOKENS = 4096
@@ -178,6 +180,11 @@ def _pim_figures(design: PimDesign, job: Job) -> Figures:
             **_time(timing.cycles, design.clock_hz),
             "reduction_percent": round(100 * timing.exposed_share, 2),
         }
+    used = PIM_BUDGETS[design.name]
+    for name, resources in used.items():
+        content[f"area_{name.replace(' ', '_')}"] = asdict(resources)
+    rtl, device = computed_totals(design, used)
+    content |= {"area_rtl_computed": asdict(rtl), "area_device_computed": asdict(device)}
     if design.published is not None:
         content["published"] = asdict(design.published)
     return content

@@ -11,6 +11,7 @@ from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_sim.golden.reduction_timing import attention_timing
+from nearkv_sim.synthesis.pim_budgets import PIM_BUDGETS
 
 
 def test_every_design_is_listed(nearkv):
@@ -71,6 +72,8 @@ def test_a_pim_design_is_shown_with_its_cycles(nearkv, name):
         assert cycles == attention_timing(design, tokens, 3, merge).cycles
     assert content["latency_cycles"]["reduction_and_division"] == PimDevice(design).latency
     assert sum(content["reduction_units"].values()) == sum(design.reduction_units)
+    assert content["area_processing_unit"]["luts"] == PIM_BUDGETS[name]["processing unit"].luts
+    assert content["area_device_computed"]["dsps"] > content["area_processing_unit"]["dsps"] * design.units
     lines = nearkv("designs", name).out.splitlines()
     assert lines[3].split() == ["units", str(design.units)]
 

@@ -9,11 +9,14 @@ from dataclasses import replace
 import pytest
 
 from nearkv import cli
+from nearkv_hdl.pim.device import PimDevice
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_sim.commands import synth
-from nearkv_sim.synthesis import yosys
+from nearkv_sim.synthesis import pim, yosys
 from nearkv_sim.synthesis.budgets import BUDGETS, LOGIC_TOLERANCE, budget_problems
+from nearkv_sim.synthesis.pim_budgets import PIM_BUDGETS
 from nearkv_sim.synthesis.resources import Resources, count_resources, least_plane_brams, mapping_problems
 from nearkv_sim.synthesis.yosys import SynthesisError, synthesise
 
@@ -58,6 +61,67 @@ def test_small_designs_keep_their_budgets(nearkv_synth, monkeypatch, tmp_path, c
     assert json.loads(capsys.readouterr().out) == record
     for name in ("synth.json", "synth.txt"):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_pim_components_keep_their_budgets_and_are_summed(nearkv_synth, monkeypatch, tmp_path, capsys):
+    """The small device: components within budget, RTL and device computed, lines as they come."""
+    budgets = PIM_BUDGETS["tiny_pim"]
+    made = iter(budgets.values())
+    monkeypatch.setattr(pim, "count_resources", lambda *_: next(made))
+    monkeypatch.setattr(yosys, "_run", lambda *_: {"LUT6": 1})
+    assert nearkv_synth("--design", "tiny_pim", "--output", tmp_path / "out") == 0
+    text = capsys.readouterr().out
+    assert text == (tmp_path / "out" / "synth.txt").read_text()
+    assert "not with areas in mm²" in text
+    (entry,) = json.loads((tmp_path / "out" / "synth.json").read_text())["pim_designs"]
+    assert [part["component"] for part in entry["components"]] == list(budgets)
+    unit, merger, division = (budgets[name].luts for name in budgets)
+    assert entry["computed"]["device"]["luts"] == 4 * unit + 3 * merger + division
+    assert entry["computed"]["rtl"] == entry["computed"]["device"]  # the small device is whole
+    assert next(line for line in text.splitlines() if "device, computed" in line).endswith("computed")
+
+
+def test_a_pim_component_outside_its_budget_is_a_problem(nearkv_synth, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(yosys, "_run", lambda *_: {"LUT6": 1, "FDRE": 1})
+    assert nearkv_synth("--design", "hbm_pim", "--output", tmp_path / "out") == 1
+    assert "hbm_pim, processing unit: 1 luts; budget: " in capsys.readouterr().out
+
+
+def test_every_pim_component_has_a_budget():
+    assert {name: list(parts) for name, parts in PIM_BUDGETS.items()} == {
+        name: [part.name for part in pim.pim_parts(design)] for name, design in PIM_DESIGNS.items()
+    }
+
+
+@pytest.mark.parametrize("design", PIM_DESIGNS.values(), ids=list(PIM_DESIGNS))
+def test_pim_components_are_counted_from_the_bottom(design):
+    """Instantiated components as `PimDevice` holds them; a device has a unit per leaf of its tree."""
+    device = PimDevice(design)
+    held = [unit for level in device._tree._levels for unit in level] + device._upper
+    unit, *mergers, division = pim.pim_parts(design)
+    assert unit.instantiated == len(device._units)
+    assert division.instantiated == division.in_device == 1
+    for part in mergers:
+        fan_in = int(part.name.split()[-1])
+        assert part.instantiated == sum(merger.fan_in == fan_in for merger in held)
+    # A tree merges all units into one: every merger of fan-in f takes f − 1 away.
+    taken = sum(part.in_device * (int(part.name.split()[-1]) - 1) for part in mergers)
+    assert unit.in_device == taken + 1
+
+
+def test_design_may_be_repeated(nearkv_synth, monkeypatch, tmp_path):
+    monkeypatch.setattr(yosys, "_run", lambda *_: {"LUT4": 1})
+    words = ("--design", "tiny", "--design", "ulx3s_85f", "tiny")
+    nearkv_synth(*words, "--output", tmp_path / "out")
+    record = json.loads((tmp_path / "out" / "synth.json").read_text())
+    assert [entry["design"] for entry in record["designs"]] == ["tiny", "ulx3s_85f"]
+
+
+def test_a_unit_of_a_pim_design_is_refused(nearkv_synth, tmp_path, capsys):
+    words = ("--design", "tiny", "hbm_pim", "--unit", "scorer", "--output", tmp_path / "out")
+    assert nearkv_synth(*words) == 2
+    expected = "unit is scorer with PIM design hbm_pim; allowed: with scorer designs only\n"
+    assert capsys.readouterr().err == f"nearkv synth: error: {expected}"
 
 
 def test_every_design_has_a_budget_without_problems():

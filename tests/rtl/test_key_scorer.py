@@ -24,7 +24,7 @@ from nearkv_sim.fold_job import FoldJob, fold_job, fold_words, random_fold_job
 from nearkv_sim.golden import score_statistics as golden
 from nearkv_sim.scorer_job import read_scores
 from nearkv_sim.synthesis.budgets import BUDGETS, KEY_SCORER_BUDGETS
-from nearkv_sim.synthesis.report import as_record, as_table, synthesise_design
+from nearkv_sim.synthesis.report import as_record, synthesise_design, table_lines
 from nearkv_sim.synthesis.resources import mapping_problems
 from nearkv_sim.synthesis.units import Unit
 
@@ -148,7 +148,7 @@ def test_the_smallest_design_keeps_its_budget():
     report = synthesise_design(DESIGNS["tiny"], Unit.KEY_SCORER)
     assert report.problems == ()
     assert as_record(report)["unit"] == "key_scorer"
-    assert "key_scorer" in as_table([report]).splitlines()[1]
+    assert "key_scorer" in list(table_lines([report]))[1]
     beside = Unit.KEY_SCORER.dsps_beside_scorer(report.design)
     assert beside == report.used.dsps - BUDGETS["tiny"].dsps > 0
     (problem,) = mapping_problems(report.design, report.used, beside + 1)

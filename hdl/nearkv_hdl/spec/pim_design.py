@@ -160,6 +160,12 @@ class PimDesign:
         return tuple(self.units // prod(self.fan_ins[: level + 1]) for level in range(len(self.levels)))
 
     @property
+    def rtl_reduction_units(self) -> tuple[int, ...]:
+        """Reduction units that are instantiated at every level: the group's own, and one above it."""
+        own = (self.rtl_units // prod(self.fan_ins[: level + 1]) for level in range(self.rtl_levels))
+        return (*own, *(1 for _ in self.levels[self.rtl_levels :]))
+
+    @property
     def tokens(self) -> int:
         """Tokens of a head that the score memories of all units hold."""
         return self.units * self.block_tokens

@@ -58,7 +58,7 @@ def _cell(value: object) -> str:
         return ",".join(map(str, value))
     if isinstance(value, dict):
         return ", ".join(f"{key} {_cell(item)}" for key, item in value.items())
-    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "–" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 COMMAND = Command("list the named designs, or show what follows from one", _configure, _run)

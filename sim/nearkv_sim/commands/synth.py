@@ -5,12 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from nearkv.command import Command
-from nearkv_hdl.spec.designs import DESIGNS, get_design
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.designs import DESIGNS, find_design
+from nearkv_hdl.spec.pim_design import PimDesign
+from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
-from nearkv_sim.synthesis.report import CAVEATS, DesignReport, as_record, as_table, synthesise_design
+from nearkv_sim.synthesis.pim import PIM_CAVEATS, PartReport, synthesise_parts
+from nearkv_sim.synthesis.pim_report import pim_record, pim_table_lines
+from nearkv_sim.synthesis.report import CAVEATS, DesignReport, as_record, synthesise_design, table_lines
 from nearkv_sim.synthesis.units import Unit
 from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
 
@@ -18,38 +25,81 @@ from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new folder")
     parser.add_argument(
-        "--design", nargs="+", default=list(DESIGNS), metavar="NAME", help="some of the designs; default: all"
+        "--design", nargs="+", action="extend", metavar="NAME", help="some of the designs; default: all"
     )
     parser.add_argument(
         "--unit",
         choices=[unit.value for unit in Unit],
-        default=Unit.SCORER.value,
-        help="the scorer (default), or key_scorer: with query folding and score statistics",
+        help="of scorer designs: scorer (default), or key_scorer: with query folding and score statistics",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table", help="of standard output")
     parser.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
 
 
 def _run(args: argparse.Namespace) -> int:
-    designs = [get_design(name) for name in dict.fromkeys(args.design)]
+    scorers, devices = _designs(args)
     check_new_folder(args.output)
     require_yosys()
     show = sys.stderr.isatty() and not args.no_progress
     reports: list[DesignReport] = []
-    for index, design in enumerate(designs):
-        if show:
-            print(f"synth: {design.name} ({index + 1}/{len(designs)})", file=sys.stderr, flush=True)
+    parts: dict[str, list[PartReport]] = {design.name: [] for design in devices}
+
+    def scorer_reports() -> Iterator[DesignReport]:
+        for design in scorers:
+            _progress(show, design.name)
+            try:
+                reports.append(synthesise_design(design, Unit(args.unit or Unit.SCORER.value)))
+            except SynthesisError as error:
+                raise ValueError(f"design {design.name}: {error}") from error
+            yield reports[-1]
+
+    def part_reports(design: PimDesign) -> Iterator[PartReport]:
+        _progress(show, design.name)
         try:
-            reports.append(synthesise_design(design, Unit(args.unit)))
+            for report in synthesise_parts(design):
+                parts[design.name].append(report)
+                yield report
         except SynthesisError as error:
             raise ValueError(f"design {design.name}: {error}") from error
-    record = json.dumps(
-        {"designs": [as_record(report) for report in reports], "caveats": list(CAVEATS)}, indent=2
-    )
-    table = as_table(reports)
-    write_new_folder(args.output, {"synth.json": record + "\n", "synth.txt": table})
-    print(record if args.format == "json" else table, end="\n" if args.format == "json" else "")
-    return 1 if any(report.problems for report in reports) else 0
+
+    tables = [table_lines(scorer_reports())] if scorers else []
+    tables += [pim_table_lines(design, part_reports(design)) for design in devices]
+    caveats = [*CAVEATS, *(PIM_CAVEATS if devices else ())]
+    lines = []
+    for line in chain(*tables, caveats):
+        lines.append(line)
+        if args.format == "table":
+            print(line, flush=True)
+    record = {
+        "designs": [as_record(report) for report in reports],
+        "pim_designs": [pim_record(design, parts[design.name]) for design in devices],
+        "caveats": caveats,
+    }
+    text = json.dumps(record, indent=2) + "\n"
+    write_new_folder(args.output, {"synth.json": text, "synth.txt": "\n".join(lines) + "\n"})
+    if args.format == "json":
+        print(text, end="")
+    problems = [report.problems for report in reports]
+    problems += [part.problems for part in chain.from_iterable(parts.values())]
+    return 1 if any(problems) else 0
+
+
+def _designs(args: argparse.Namespace) -> tuple[list[DesignConfig], list[PimDesign]]:
+    """The scorer and the PIM designs asked for, each once."""
+    if args.design is None:
+        return list(DESIGNS.values()), [] if args.unit else list(PIM_DESIGNS.values())
+    chosen = [find_design(name) for name in dict.fromkeys(args.design)]
+    devices = [design for design in chosen if isinstance(design, PimDesign)]
+    if devices and args.unit:
+        raise ValueError(
+            f"unit is {args.unit} with PIM design {devices[0].name}; allowed: with scorer designs only"
+        )
+    return [design for design in chosen if isinstance(design, DesignConfig)], devices
+
+
+def _progress(show: bool, name: str) -> None:
+    if show:
+        print(f"synth: {name}", file=sys.stderr, flush=True)
 
 
 COMMAND = Command("synthesise designs with Yosys: resources against the device", _configure, _run)

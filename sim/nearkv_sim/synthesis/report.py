@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -84,31 +85,35 @@ _COLUMNS = {
 }
 
 
-def table_rows(reports: list[DesignReport]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the table of designs: used, and per cent of the device."""
-    header = ["design", "unit", "part", *_COLUMNS.values(), "result"]
-    rows = []
+_HEADER = ("design", "unit", "part", *_COLUMNS.values(), "result")
+# Fixed, so that a line can be shown before the next design is synthesised.
+_NAME_WIDTHS, _NUMBER_WIDTH = (14, 10, 20), 15
+
+
+def _row(report: DesignReport) -> list[str]:
+    """Cells under the header: used, and per cent of the device."""
+    available = device_resources(report.design.device)
+    cells = [report.design.name, report.unit.value, report.design.device.part]
+    for field in fields(Resources):
+        used, total = getattr(report.used, field.name), getattr(available, field.name)
+        cells.append(f"{used:g} ({100 * used / total:.1f} %)" if total else "–")
+    fine = "within budget" if report.design.name in report.unit.budgets else "no budget"
+    return [*cells, f"{len(report.problems)} problems" if report.problems else fine]
+
+
+def text_line(cells: Sequence[str], name_widths: Sequence[int], number_width: int) -> str:
+    """Cells as a line: names to the left, numbers to the right, the last cell as it is."""
+    count = len(name_widths)
+    names = [cell.ljust(width) for cell, width in zip(cells[:count], name_widths, strict=True)]
+    numbers = [cell.rjust(number_width) for cell in cells[count:-1]]
+    return "  ".join([*names, *numbers, cells[-1]])
+
+
+def table_lines(reports: Iterable[DesignReport]) -> Iterator[str]:
+    """Lines of the table for a terminal, each as soon as its report is there, then the problems."""
+    yield text_line(_HEADER, _NAME_WIDTHS, _NUMBER_WIDTH)
+    problems = []
     for report in reports:
-        available = device_resources(report.design.device)
-        cells = [report.design.name, report.unit.value, report.design.device.part]
-        for field in fields(Resources):
-            used, total = getattr(report.used, field.name), getattr(available, field.name)
-            cells.append(f"{used:g} ({100 * used / total:.1f} %)" if total else "–")
-        has_budget = report.design.name in report.unit.budgets
-        fine = "within budget" if has_budget else "no budget"
-        cells.append(f"{len(report.problems)} problems" if report.problems else fine)
-        rows.append(cells)
-    return header, rows
-
-
-def as_table(reports: list[DesignReport]) -> str:
-    """The table for a terminal, with problems and caveats below."""
-    header, rows = table_rows(reports)
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = []
-    for row in (header, *rows):
-        names = [cell.ljust(width) for cell, width in zip(row[:3], widths[:3], strict=True)]
-        numbers = [cell.rjust(width) for cell, width in zip(row[3:-1], widths[3:-1], strict=True)]
-        lines.append("  ".join([*names, *numbers, row[-1]]))
-    problems = [f"{report.design.name}: {problem}" for report in reports for problem in report.problems]
-    return "\n".join([*lines, "", *problems, *CAVEATS, ""])
+        yield text_line(_row(report), _NAME_WIDTHS, _NUMBER_WIDTH)
+        problems += [f"{report.design.name}: {problem}" for problem in report.problems]
+    yield from ("", *problems)
