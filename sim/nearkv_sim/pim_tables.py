@@ -39,8 +39,8 @@ def pim_tables() -> Iterator[DesignTable]:
     yield DesignTable(
         "Attention of several heads back to back at that clock, with full-rate streams (`nearkv designs NAME"
         " --tokens … --heads …`).\nThe formula equals the RTL's cycles; memory timing is not part of it,"
-        " and an exact merge's maximum\nis taken to come down a level per cycle. Latencies in cycles: last key"
-        " beat to logit, ACCUMULATE to its first value\nbeat, reduction and division.",
+        " and an exact merge's maximum\nis taken to come down a level per cycle. Latencies in cycles: last"
+        " key beat to logit, ACCUMULATE to its first value\nbeat, reduction and division.",
         ["design", "tokens", "heads", "latencies"]
         + [f"{merge.name.lower()} merge: {what}" for merge in Merge for what in ("cycles", "µs")],
         [
