@@ -1,0 +1,1 @@
+"""Files by which vendor tools take the kernel up: kernel.xml, packaging and link scripts, FuseSoC core."""

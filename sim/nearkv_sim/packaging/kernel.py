@@ -1,0 +1,147 @@
+"""What a packager has to know of the kernel: names of its ports, its arguments, the card it goes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.layout import LAYOUT_VERSION
+from nearkv_hdl.spec.register_map import WINDOW_BYTES, Access, Register
+
+KERNEL_MODULE = "nearkv_kernel"
+VENDOR, LIBRARY = "nearkv", "kernel"
+# A new register table or memory layout is a new interface to the host.
+KERNEL_VERSION = f"{reg.REGISTER_VERSION}.{LAYOUT_VERSION}"
+
+CONTROL = "s_axi_control"
+MEMORY = "m_axi_gmem"
+CLOCK, RESET, INTERRUPT = "ap_clk", "ap_rst_n", "interrupt"
+CONTROL_BITS = 32
+ADDRESS_BITS = 64
+CONTROL_PROTOCOL = "ap_ctrl_chain"
+
+# kernel.xml, attribute addressQualifier (AMD UG1393, "RTL Kernel XML File").
+_SCALAR, _GLOBAL_MEMORY = 0, 1
+_POINTER_SUFFIX = "_ADDRESS"
+_C_TYPES = {4: "unsigned int", 8: "unsigned long"}
+# IP-XACT knows three kinds of access; what a written 1 does beyond that is in the register's description.
+_IP_XACT_ACCESS = {
+    Access.READ_WRITE: "read-write",
+    Access.READ_ONLY: "read-only",
+    Access.WRITE_ONLY: "write-only",
+    Access.COMMAND: "read-write",
+    Access.CLEAR_ON_READ: "read-only",
+    Access.TOGGLE_ON_WRITE: "read-write",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card of the XRT flow.
+
+    Attributes:
+        name: for readers.
+        platform: the Vitis platform to link against.
+        memory: memory banks of the kernel's master in v++ syntax; empty where the platform has only one.
+
+    """
+
+    name: str
+    platform: str
+    memory: str
+
+
+# Platforms: AMD UG1393 and UG1702 (examples on U50), Samsung SmartSSD development platform of Vitis 2021.2,
+# the last with support for it. 0 to 3 are the U50's first HBM pseudo-channels, 256 MB each.
+CARDS = {
+    "smartssd_ku15p": Card("Samsung SmartSSD", "xilinx_u2_gen3x4_xdma_gc_2_202110_1", ""),
+    "alveo_u50": Card("Alveo U50", "xilinx_u50_gen3x16_xdma_5_202210_1", "HBM[0:3]"),
+}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the kernel, as kernel.xml lists it.
+
+    Attributes:
+        index: position, which XRT also takes for `group_id`.
+        register: where it lies.
+
+    """
+
+    index: int
+    register: Register
+
+    @property
+    def name(self) -> str:
+        """Name in kernel.xml."""
+        return self.register.name.lower()
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether it names device memory, so that the linker must connect the memory port to a bank."""
+        return self.register.name.endswith(_POINTER_SUFFIX)
+
+    @property
+    def address_qualifier(self) -> int:
+        """1 for global memory, 0 for a scalar."""
+        return _GLOBAL_MEMORY if self.is_pointer else _SCALAR
+
+    @property
+    def port(self) -> str:
+        """Port it belongs to: memory for a pointer, control for a scalar."""
+        return MEMORY if self.is_pointer else CONTROL
+
+    @property
+    def c_type(self) -> str:
+        """Type for the host."""
+        return "void*" if self.is_pointer else _C_TYPES[self.register.size_bytes]
+
+
+def arguments() -> tuple[Argument, ...]:
+    """All arguments in the order of the register table."""
+    return tuple(Argument(index, register) for index, register in enumerate(reg.ARGUMENTS))
+
+
+def pointer_index() -> int:
+    """Index of the first argument that names device memory: its group is that of the kernel's memory."""
+    return next(argument.index for argument in arguments() if argument.is_pointer)
+
+
+def card_of(design: DesignConfig) -> Card:
+    """Card of a design; ValueError for one whose part no XRT platform carries."""
+    if design.name not in CARDS:
+        raise ValueError(
+            f"design is {design.name!r} on {design.device.part}; allowed for an XRT kernel:"
+            f" {', '.join(CARDS)}"
+        )
+    return CARDS[design.name]
+
+
+def kernel_values(design: DesignConfig) -> dict[str, object]:
+    """Everything the templates name; ValueError as `card_of`."""
+    return {
+        "design": design,
+        "card": card_of(design),
+        "module": KERNEL_MODULE,
+        "vendor": VENDOR,
+        "library": LIBRARY,
+        "version": KERNEL_VERSION,
+        "control": CONTROL,
+        "control_bits": CONTROL_BITS,
+        "memory": MEMORY,
+        "memory_bits": 8 * design.bus_bytes,
+        "address_bits": ADDRESS_BITS,
+        "window_bytes": WINDOW_BYTES,
+        "clock": CLOCK,
+        "reset": RESET,
+        "interrupt": INTERRUPT,
+        "protocol": CONTROL_PROTOCOL,
+        "arguments": arguments(),
+        "registers": reg.REGISTERS,
+        "access": _IP_XACT_ACCESS,
+        # Rounded down: the constraint must not be looser than the clock.
+        "clock_ns": f"{10**12 // design.clock_hz / 1000:.3f}",
+        "clock_mhz": design.clock_hz // 10**6,
+    }

@@ -1,0 +1,113 @@
+"""kernel.xml against the register table and against what XRT and UG1393 ask of one."""
+
+from xml.etree import ElementTree
+
+import pytest
+from amaranth.hdl import Value
+
+from nearkv_hdl.bus.axi import axi_lite, axi_read, axi_write
+from nearkv_hdl.bus.axi_lite import ADDRESS_BITS
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_sim.packaging.files import NOTICE, package_files
+from nearkv_sim.packaging.kernel import CARDS, pointer_index
+
+
+@pytest.fixture(params=CARDS)
+def design(request):
+    return DESIGNS[request.param]
+
+
+@pytest.fixture
+def text(design):
+    return package_files(design)["package/kernel.xml"]
+
+
+@pytest.fixture
+def kernel(text):
+    root = ElementTree.fromstring(text.encode())
+    assert (root.tag, root.attrib) == ("root", {"versionMajor": "1", "versionMinor": "6"})
+    (kernel,) = root
+    return kernel
+
+
+def test_kernel_attributes(kernel, text):
+    assert kernel.attrib == {
+        "name": "nearkv_kernel",
+        "language": "ip_c",
+        "vlnv": f"nearkv:kernel:nearkv_kernel:{reg.REGISTER_VERSION}.1",
+        "attributes": "",
+        "preferredWorkGroupSizeMultiple": "0",
+        "workGroupSize": "1",
+        "interrupt": "true",
+        "hwControlProtocol": "ap_ctrl_chain",
+    }
+    assert [child.tag for child in kernel] == ["ports", "args"]
+    assert NOTICE in text
+
+
+def test_ports_are_those_of_the_buses(kernel, design):
+    control, memory = kernel.find("ports")
+    assert (control.get("name"), control.get("mode"), control.get("portType")) == (
+        "s_axi_control",
+        "slave",
+        "addressable",
+    )
+    assert (memory.get("name"), memory.get("mode"), memory.get("portType")) == (
+        "m_axi_gmem",
+        "master",
+        "addressable",
+    )
+    assert int(control.get("range"), 0) == 1 << ADDRESS_BITS
+    assert int(memory.get("range"), 0) == (1 << 64) - 1
+    for port, signature in (
+        (control, axi_lite(ADDRESS_BITS)),
+        (memory, axi_read(64, design.bus_bytes)),
+        (memory, axi_write(64, design.bus_bytes)),
+    ):
+        widths = {path[0]: len(Value.cast(value)) for path, _, value in signature.flatten(signature.create())}
+        data_bits = {width for name, width in widths.items() if name in ("rdata", "wdata")}
+        assert data_bits == {int(port.get("dataWidth"))}
+
+
+def test_arguments_are_the_table(kernel):
+    found = kernel.find("args")
+    assert len(found) == len(reg.ARGUMENTS)
+    for index, (argument, register) in enumerate(zip(found, reg.ARGUMENTS, strict=True)):
+        pointer = register in (
+            reg.DESCRIPTOR_ADDRESS,
+            reg.KEY_ADDRESS,
+            reg.QUERY_ADDRESS,
+            reg.RESULT_ADDRESS,
+        )
+        assert argument.attrib == {
+            "name": register.name.lower(),
+            "addressQualifier": "1" if pointer else "0",
+            "id": str(index),
+            "port": "m_axi_gmem" if pointer else "s_axi_control",
+            "size": hex(register.size_bytes),
+            "offset": hex(register.offset),
+            "hostOffset": "0x0",
+            "hostSize": hex(register.size_bytes),
+            "type": "void*" if pointer else {4: "unsigned int", 8: "unsigned long"}[register.size_bytes],
+        }
+    assert found[pointer_index()].get("addressQualifier") == "1"
+
+
+def test_arguments_stay_clear_of_the_control_block_and_each_other(kernel):
+    end = 0x10  # UG1393: below lies ap_ctrl_chain
+    for argument in kernel.find("args"):
+        offset, size = int(argument.get("offset"), 0), int(argument.get("size"), 0)
+        assert offset >= end
+        end = offset + size
+    assert end <= reg.STATUS_OFFSET
+
+
+def test_equal_designs_give_equal_bytes(design):
+    assert package_files(design) == package_files(DESIGNS[design.name])
+
+
+@pytest.mark.parametrize("name", sorted(set(DESIGNS) - set(CARDS)))
+def test_other_parts_have_no_package(name):
+    with pytest.raises(ValueError, match=f"design is '{name}' on LFE5.*allowed for an XRT kernel: smartssd"):
+        package_files(DESIGNS[name])
