@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from amaranth.lib import wiring
 
@@ -34,14 +35,14 @@ class Part:
 
     Attributes:
         name: what it is.
-        component: an instance.
+        build: makes an instance; Amaranth complains of instances that are never elaborated.
         instantiated: how many `PimDevice` has.
         in_device: how many a whole device has.
 
     """
 
     name: str
-    component: wiring.Component
+    build: Callable[[], wiring.Component]
     instantiated: int
     in_device: int
 
@@ -73,23 +74,23 @@ def pim_parts(design: PimDesign) -> tuple[Part, ...]:
         instantiated, in_device = mergers.get(fan_in, (0, 0))
         mergers[fan_in] = instantiated + own, in_device + all_units
     return (
-        Part("processing unit", ProcessingUnit(design), design.rtl_units, design.units),
+        Part("processing unit", partial(ProcessingUnit, design), design.rtl_units, design.units),
         *(
             Part(
                 f"reduction unit of {fan_in}",
-                ReductionUnit(fan_in, design.partial_lanes, design.degree),
+                partial(ReductionUnit, fan_in, design.partial_lanes, design.degree),
                 *counts,
             )
             for fan_in, counts in mergers.items()
         ),
-        Part("final division", FinalDivision(design.partial_lanes, design.dividers), 1, 1),
+        Part("final division", partial(FinalDivision, design.partial_lanes, design.dividers), 1, 1),
     )
 
 
 def synthesise_parts(design: PimDesign) -> Iterator[PartReport]:
     """Synthesise the components of a design, one after the other; raises as `synthesise`."""
     for part in pim_parts(design):
-        netlist = synthesise(to_verilog(part.component, name=PART_MODULE), PART_MODULE, PIM_FAMILY)
+        netlist = synthesise(to_verilog(part.build(), name=PART_MODULE), PART_MODULE, PIM_FAMILY)
         used = count_resources(netlist.cells, PIM_FAMILY)
         problems = budget_problems(part.name, used, PIM_BUDGETS[design.name])
         yield PartReport(part, netlist, used, tuple(problems))
