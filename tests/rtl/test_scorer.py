@@ -13,14 +13,14 @@ from nearkv.codec.key_block import quantise_keys
 from nearkv.codec.query import fold_query, prepare_query
 from nearkv.trace.format import read_trace
 from nearkv_hdl.attention.key_planes import key_layout
-from nearkv_hdl.attention.query_buffer import query_layout
+from nearkv_hdl.attention.query_buffer import command_layout, query_layout
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import DESIGNS, KU15P, LFE5U_85F
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.spec.multiplier import MacVariant
 from nearkv_hdl.spec.scorer_pipeline import pipeline_ranks
-from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, Stalls
+from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, Stalls, pack_words, unpack_words
 from nearkv_sim.golden.scorer_timing import job_timing
 from nearkv_sim.scorer_job import ScorerJob, random_job, read_scores
 
@@ -235,6 +235,21 @@ def test_a_misplaced_last_is_flagged(name, port):
     assert result.signals["o_framing_error"] == 1
     component.reset()
     check(name, job)
+
+
+@pytest.mark.parametrize("name", GROUP2)
+def test_a_head_dim_beyond_the_list_counts_as_the_last(name):
+    """The compiled netlist would read 0 from an array there, and never end the token."""
+    design, component = compiled(name)
+    job = random_job(design, 3, np.random.default_rng(6), head_dims=(256,))
+    words = job.input_words(design)
+    fields = unpack_words(command_layout(design), words["i_block"])
+    assert set(fields["head_dim_index"]) == {len(design.head_dims) - 1}
+    fields["head_dim_index"] = np.full(3, 3)
+    words["i_block"] = pack_words(command_layout(design), **fields)
+    result = component.run(words, {"o_scores": 3 * design.block_tokens})
+    _, scores, _ = read_scores(design, result.outputs["o_scores"])
+    np.testing.assert_array_equal(scores, job.expected_scores(design))
 
 
 @pytest.mark.parametrize("name", GROUP2)

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.attention.fold_config import HEADER_BANKS, fold_lanes, fold_steps, header_beats
+from nearkv_hdl.attention.query_buffer import listed
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.spec.attention import FP16_BITS
 from nearkv_hdl.spec.design import DesignConfig
@@ -47,7 +48,7 @@ class FoldHeaders(wiring.Component):
         design: bus, head dimensions, channels of a read.
 
     Members:
-        i_block: descriptors.
+        i_block: descriptors; a head_dim_index beyond the design's list counts as the last.
         i_headers: header beats; `last` marks a block's final one and is checked.
         descriptor: the descriptor held by each bank.
         ready: per bank, its header is complete.
@@ -121,11 +122,13 @@ class FoldHeaders(wiring.Component):
             with m.If(self.release[b]):
                 m.d.sync += [known[b].eq(0), self.ready[b].eq(0)]
         with m.If(self.i_block.valid & self.i_block.ready):
-            m.d.sync += [loading.eq(1), head_dim_index.eq(self.i_block.payload.head_dim_index)]
+            index = listed(design, self.i_block.payload.head_dim_index)
+            m.d.sync += [loading.eq(1), head_dim_index.eq(index)]
             with m.Switch(bank):
                 for b in range(HEADER_BANKS):
                     with m.Case(b):
                         m.d.sync += [held[b].eq(self.i_block.payload), known[b].eq(1)]
+                        m.d.sync += held[b].head_dim_index.eq(index)
 
         take = self.i_headers.valid & self.i_headers.ready
         last_rows = [

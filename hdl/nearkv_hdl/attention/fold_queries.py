@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.attention.fold_config import QUERY_SETS, UNIT, fold_lanes, fold_steps
+from nearkv_hdl.attention.query_buffer import listed
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import QUERY_MANTISSA
@@ -107,7 +108,8 @@ class FoldQueries(wiring.Component):
                 m.d.sync += [known[s].eq(0), self.ready[s].eq(0)]
         with m.If(self.i_set.valid & self.i_set.ready):
             last_steps = Array(fold_steps(design, d) - 1 for d in design.head_dims)
-            m.d.sync += [loading.eq(1), last_step.eq(last_steps[self.i_set.payload.head_dim_index])]
+            index = listed(design, self.i_set.payload.head_dim_index)
+            m.d.sync += [loading.eq(1), last_step.eq(last_steps[index])]
             with m.Switch(number):
                 for s in range(QUERY_SETS):
                     with m.Case(s):

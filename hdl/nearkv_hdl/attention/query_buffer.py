@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Signal, Value
+from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,6 +25,15 @@ def command_layout(design: DesignConfig) -> data.StructLayout:
             "last": 1,
         }
     )
+
+
+def listed(design: DesignConfig, head_dim_index: Value) -> Value:
+    """The position of a head_dim as it is used: one beyond the design's list stands for its last.
+
+    Nothing behind may see another: Amaranth's simulator takes an array's last element for it, the netlist 0.
+    """
+    last = len(design.head_dims) - 1
+    return Mux(head_dim_index > last, last, head_dim_index)
 
 
 def query_row_layout(design: DesignConfig) -> data.ArrayLayout:
@@ -52,7 +61,7 @@ class QueryBuffer(wiring.Component):
         design: sizes.
 
     Members:
-        i_block: block commands.
+        i_block: block commands; a head_dim_index beyond the design's list counts as the last.
         i_query: `lanes` codes a beat; `last` marks a block's final beat and is checked.
         command: the command held by each bank.
         known: per bank, its command is held.
@@ -116,15 +125,14 @@ class QueryBuffer(wiring.Component):
                 m.d.sync += self.ready[b].eq(0)
             with m.If(self.release[b]):
                 m.d.sync += self.known[b].eq(0)
+        head_dim_index = listed(design, self.i_block.payload.head_dim_index)
         with m.If(self.i_block.valid & self.i_block.ready):
             with m.Switch(bank):
                 for b in range(BANKS):
                     with m.Case(b):
                         m.d.sync += [held[b].eq(self.i_block.payload), self.known[b].eq(1)]
-            m.d.sync += [
-                loading.eq(1),
-                last_chunk.eq(last_chunks[self.i_block.payload.head_dim_index]),
-            ]
+                        m.d.sync += held[b].head_dim_index.eq(head_dim_index)
+            m.d.sync += [loading.eq(1), last_chunk.eq(last_chunks[head_dim_index])]
 
         take = self.i_query.valid & self.i_query.ready
         final = (chunk == last_chunk) & (head == design.query_group - 1)
