@@ -45,8 +45,9 @@ sim: $(VENV)/.test         ## the cocotb benches, on Verilator and on Icarus whe
 	$(BIN)/python -m pytest -n 2 tests/sim tests/rtl
 
 synth: $(VENV)/.synth      ## LUT, FF, DSP and BRAM of every named design
-	rm -rf $(OUT)/synth
+	rm -rf $(OUT)/synth $(OUT)/synth_key_scorer
 	$(BIN)/nearkv synth --output $(OUT)/synth
+	$(BIN)/nearkv synth --unit key_scorer --design tiny smartssd_ku15p --output $(OUT)/synth_key_scorer
 
 pnr: $(VENV)/.pnr          ## Fmax, utilisation and bitstream of the 64-lane scorer on ECP5, best of 5 seeds
 	rm -rf $(OUT)/pnr

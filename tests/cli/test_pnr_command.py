@@ -169,3 +169,11 @@ def test_every_port_is_reached_and_seen():
     simulator.run()
     # Shift register, inverter, output register, two ranks of XOR.
     assert [cycle for cycle in range(8, 40) if seen[cycle]] == list(range(10 + 4, 10 + 4 + 10))
+
+
+def test_designs_named_one_by_one_add_up(nearkv_pnr, tools, tmp_path):
+    folder = tmp_path / "both"
+    arguments = ["--design", "tiny", "--design", "ulx3s_85f", "--seeds", "1", "--output", str(folder)]
+    assert nearkv_pnr(*arguments) == 0
+    placements = json.loads((folder / "pnr.json").read_text())["placements"]
+    assert [record["design"] for record in placements] == ["tiny", "ulx3s_85f"]

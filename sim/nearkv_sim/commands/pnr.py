@@ -24,7 +24,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--design",
         nargs="+",
-        default=list(DEFAULT_DESIGNS),
+        action="extend",
         metavar="NAME",
         help=f"ECP5 designs; default: {' '.join(DEFAULT_DESIGNS)}",
     )
@@ -40,7 +40,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     if args.seeds < 1:
         raise ValueError(f"seeds is {args.seeds}; allowed: from 1")
-    designs = [get_design(name) for name in dict.fromkeys(args.design)]
+    designs = [get_design(name) for name in dict.fromkeys(args.design or DEFAULT_DESIGNS)]
     if args.query_group is not None:
         designs = [replace(design, query_group=args.query_group) for design in designs]
     for design in designs:
