@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nearkv.device.pyxrt_transport import KERNEL_NAME
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import LAYOUT_VERSION
 from nearkv_hdl.spec.register_map import WINDOW_BYTES, Access, Register
 
-KERNEL_MODULE = "nearkv_kernel"
+KERNEL_MODULE = KERNEL_NAME  # XRT knows a kernel by the name of its module
 VENDOR, LIBRARY = "nearkv", "kernel"
 # A new register table or memory layout is a new interface to the host.
 KERNEL_VERSION = f"{reg.REGISTER_VERSION}.{LAYOUT_VERSION}"
@@ -102,11 +103,6 @@ class Argument:
 def arguments() -> tuple[Argument, ...]:
     """All arguments in the order of the register table."""
     return tuple(Argument(index, register) for index, register in enumerate(reg.ARGUMENTS))
-
-
-def pointer_index() -> int:
-    """Index of the first argument that names device memory: its group is that of the kernel's memory."""
-    return next(argument.index for argument in arguments() if argument.is_pointer)
 
 
 def card_of(design: DesignConfig) -> Card:

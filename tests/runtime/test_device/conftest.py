@@ -1,7 +1,9 @@
-"""Cards of both simulated transports, and a wrapper that makes them fail."""
+"""Cards of both simulated transports, one behind a stand-in for XRT, and a wrapper that makes them fail."""
 
+import runpy
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from nearkv.codec.key_block import quantise_keys
 from nearkv.device.driver import ScorerDriver
 from nearkv.device.errors import DeviceTimeout, TransferError
+from nearkv.device.pyxrt_transport import PyxrtTransport
 from nearkv.device.transport import Transport
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.card import SimulatedCard
@@ -29,6 +32,7 @@ SMALL = replace(
 )
 DESIGNS = {"tiny": TINY, "small": SMALL}
 ENGINES = {"tlm": GoldenEngine, "rtl": RtlEngine}
+FAKE = runpy.run_path(str(Path(__file__).with_name("fake_pyxrt.py")))
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +50,31 @@ def engine_of():
 
 
 @pytest.fixture
-def open_card(engine_of):
+def xclbin(tmp_path):
+    path = tmp_path / "nearkv_kernel.xclbin"
+    path.write_bytes(FAKE["XCLBIN_MAGIC"])
+    return str(path)
+
+
+@pytest.fixture
+def open_pyxrt(xclbin):
+    """A transport over the stand-in, on the card's time; the stand-in is its attribute `module`."""
+
+    def open_it(card, has_registers=True, **options):
+        module = FAKE["FakePyxrt"](card, has_registers)
+        options = {"xclbin": xclbin, "memory_bytes": card.memory_bytes, **options}
+        transport = PyxrtTransport(card.design, module, clock_ns=lambda: card.now_ps // 1000, **options)
+        transport.module = module
+        return transport
+
+    return open_it
+
+
+@pytest.fixture
+def open_card(engine_of, open_pyxrt):
     def open_it(transport_name, design_name="small", memory_bytes=64 << 20):
+        if transport_name == "pyxrt":
+            return open_pyxrt(open_it("tlm", design_name, memory_bytes))
         engine = engine_of(transport_name, design_name)
         return SimulatedCard(
             transport_name, DESIGNS[design_name], PcieLink(PRESETS["smartssd"]), engine, memory_bytes

@@ -19,6 +19,11 @@ from nearkv_sim.golden.scorer_timing import job_cycles
 INT8, INT4 = KeyFormat
 
 
+@pytest.fixture(params=["tlm", "rtl", "pyxrt"])
+def transport_name(request):
+    return request.param
+
+
 def store(driver, blocks):
     """Write key blocks to the device; returns their addresses."""
     planes = pack_blocks(blocks)
