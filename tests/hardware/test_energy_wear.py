@@ -86,8 +86,8 @@ def test_closed_form_against_the_simulated_drives_garbage_collection():
         pages_per_block=32,
         mapping_cache_bytes=0,
         write_buffer_bytes=64 * big.page_bytes,
-        gc_low_superblocks=2,
-        gc_high_superblocks=3,
+        gc_low_superblocks=3,
+        gc_high_superblocks=4,
         logical_bytes=big.mapping_unit_bytes * 2867,  # 70 % of the NAND
     )
     env = simpy.Environment()

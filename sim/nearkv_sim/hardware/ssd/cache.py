@@ -78,7 +78,7 @@ class WriteBuffer:
             if self._programming.get(unit) == stamp:
                 del self._programming[unit]
 
-    def newest(self) -> list[tuple[int, Stamp]]:
+    def newest(self) -> dict[int, Stamp]:
         """Everything held, in the order of the writes."""
         held = {**self._programming, **self._waiting}
-        return sorted(held.items(), key=lambda item: item[1].sequence)
+        return dict(sorted(held.items(), key=lambda item: item[1].sequence))

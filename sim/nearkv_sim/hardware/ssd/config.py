@@ -8,6 +8,7 @@ from nearkv_sim.hardware.pcie_config import PcieLinkConfig, require_integer
 
 __all__ = ["SsdConfig"]
 
+COLLECTOR_SUPERBLOCKS = 2  # only the collector may open the last free ones: one it needs, one for power cuts
 _ONE_SECOND_PS = 10**12  # a longer latency is a mistaken unit
 _MAY_BE_0 = (
     "mapping_cache_bytes",
@@ -113,16 +114,25 @@ class SsdConfig:
         ):
             if value % divisor:
                 raise ValueError(f"{name} is {value}; allowed: a multiple of {what}, here {divisor}")
-        if not 2 <= self.gc_low_superblocks < self.gc_high_superblocks:
+        if not COLLECTOR_SUPERBLOCKS < self.gc_low_superblocks < self.gc_high_superblocks:
             raise ValueError(
                 f"gc_low_superblocks, gc_high_superblocks are {self.gc_low_superblocks},"
-                f" {self.gc_high_superblocks}; allowed: from 2, the first below the second"
+                f" {self.gc_high_superblocks}; allowed: from {COLLECTOR_SUPERBLOCKS + 1}, the first below the"
+                " second"
             )
         usable_bytes = (self.blocks_per_plane - self.gc_high_superblocks) * self.superblock_bytes
         if self.logical_bytes > usable_bytes:
             raise ValueError(
                 f"logical_bytes is {self.logical_bytes}; allowed: up to {usable_bytes}, all superblocks but"
                 f" the {self.gc_high_superblocks} that garbage collection keeps free"
+            )
+        # When the host waits for space, all but the collector's superblocks and its open one are closed.
+        closed = self.blocks_per_plane - COLLECTOR_SUPERBLOCKS - 1
+        gaining_bytes = closed * (self.superblock_bytes - self.program_unit_bytes)
+        if self.logical_bytes > gaining_bytes:
+            raise ValueError(
+                f"logical_bytes is {self.logical_bytes}; allowed: up to {gaining_bytes}, so that one of"
+                f" {closed} superblocks always gains a program unit when it is collected"
             )
         if self.write_buffer_bytes < 2 * self.program_unit_bytes:
             raise ValueError(

@@ -31,13 +31,13 @@ class Ssd:
     last byte is in the write buffer, and waits for space there; see `nearkv_sim.hardware.ssd.writer`.
 
     Commands raise ValueError for a range outside the drive, an empty one, or data of over
-    `max_transfer_bytes`, and RuntimeError after a power cut.
+    `max_transfer_bytes`, and RuntimeError after a power cut. Those under way at a power cut never end.
 
     Args:
         env: time in integer ps.
         config: the drive.
         link: payload of all commands; OUT is towards the host. May be shared with other devices.
-        ftl: state to start from; an empty drive if None.
+        ftl: state of the same drive to start from, ValueError for another's; an empty drive if None.
 
     Members:
         nand, ftl, writer: parts, for their counters.
@@ -49,6 +49,8 @@ class Ssd:
         """Idle, with empty caches."""
         self._env, self.config, self._link = env, config, link
         self.ftl = ftl or Ftl(config)
+        if self.ftl.config != config:
+            raise ValueError("ftl is of another drive; allowed: the state of a drive with the same config")
         self.nand = NandArray(env, config)
         self.writer = Writer(env, config, self.ftl, self.nand)
         self._front_free_ps = 0
@@ -61,12 +63,12 @@ class Ssd:
     def read(self, start_bytes: int, nbytes: int) -> simpy.Process:
         """Read command; the process ends with its completion."""
         self._check(start_bytes, nbytes)
-        return self._env.process(self._read(start_bytes, nbytes))
+        return self._command(self._read(start_bytes, nbytes))
 
     def write(self, start_bytes: int, nbytes: int, *, tag: int = 0, fua: bool = False) -> simpy.Process:
         """Write command; `tag` stands for the data. With force unit access it ends when they are durable."""
         self._check(start_bytes, nbytes)
-        return self._env.process(self._write(start_bytes, nbytes, tag, fua))
+        return self._command(self._write(start_bytes, nbytes, tag, fua))
 
     def discard(self, start_bytes: int, nbytes: int) -> simpy.Process:
         """Dataset management command (deallocate) for the whole units in a range of any length.
@@ -76,12 +78,12 @@ class Ssd:
         self._require_power()
         require_integer("start_bytes", start_bytes, 0, self.config.logical_bytes - 1)
         require_integer("nbytes", nbytes, 1, self.config.logical_bytes - start_bytes)
-        return self._env.process(self._discard(start_bytes, nbytes))
+        return self._command(self._discard(start_bytes, nbytes))
 
     def flush(self) -> simpy.Process:
         """Flush command; ends when every write that had ended before is durable."""
         self._require_power()
-        return self._env.process(self._flush())
+        return self._command(self._flush())
 
     def power_cut(self) -> Ftl:
         """Lose power now; returns the state that a new `Ssd` starts from.
@@ -90,10 +92,15 @@ class Ssd:
         """
         self._require_power()
         self._powered = False
-        survivor = self.ftl.snapshot()
-        if self.config.power_loss_protection:
-            self.writer.write_out(survivor)
-        return survivor
+        return self.ftl.snapshot(self.writer.buffer.newest() if self.config.power_loss_protection else {})
+
+    def _command(self, steps: Steps) -> simpy.Process:
+        def run() -> Steps:
+            yield from steps
+            if not self._powered:
+                yield self._env.event()  # a dead drive completes nothing
+
+        return self._env.process(run())
 
     def _require_power(self) -> None:
         if not self._powered:

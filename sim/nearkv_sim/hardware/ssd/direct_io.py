@@ -47,7 +47,7 @@ class DirectIo:
 
     Timing: `call_ps`, then for every bio `page_ps` per page and its NVMe commands (a bio above the drive's
     largest transfer is split), each submitted without waiting for the one before; the call returns when all
-    have completed.
+    have completed. ValueError for a range outside the drive or an empty one.
     """
 
     def __init__(self, env: simpy.Environment, ssd: Ssd, queue: QueuePair, config: HostIoConfig) -> None:
@@ -56,11 +56,19 @@ class DirectIo:
 
     def pread(self, start_bytes: int, nbytes: int) -> simpy.Process:
         """Read; the process ends when the call returns."""
-        return self._env.process(self._transfer(start_bytes, nbytes, self._ssd.read))
+        return self._call(start_bytes, nbytes, self._ssd.read)
 
     def pwrite(self, start_bytes: int, nbytes: int) -> simpy.Process:
         """Write; the process ends when the call returns."""
-        return self._env.process(self._transfer(start_bytes, nbytes, self._ssd.write))
+        return self._call(start_bytes, nbytes, self._ssd.write)
+
+    def _call(
+        self, start_bytes: int, nbytes: int, command: Callable[[int, int], simpy.Event]
+    ) -> simpy.Process:
+        logical_bytes = self._ssd.config.logical_bytes
+        require_integer("start_bytes", start_bytes, 0, logical_bytes - 1)
+        require_integer("nbytes", nbytes, 1, logical_bytes - start_bytes)
+        return self._env.process(self._transfer(start_bytes, nbytes, command))
 
     def _transfer(
         self, start_bytes: int, nbytes: int, command: Callable[[int, int], simpy.Event]

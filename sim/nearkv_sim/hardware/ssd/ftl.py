@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 
 from nearkv_sim.hardware.pcie_config import require_integer
-from nearkv_sim.hardware.ssd.config import SsdConfig
+from nearkv_sim.hardware.ssd.config import COLLECTOR_SUPERBLOCKS, SsdConfig
 
 __all__ = ["Ftl", "Place", "Stamp"]
 
@@ -42,6 +42,8 @@ class Ftl:
         erases: per superblock.
         host_units, programmed_units: written by the host; written to NAND, padding and collection included.
         last_sequence: highest sequence in NAND.
+        saved: versions that capacitors put aside at a power cut, in the order of the writes; the next drive
+            takes them back into its write buffer.
 
     """
 
@@ -75,6 +77,7 @@ class Ftl:
         self._open: dict[str, tuple[int, int]] = {}  # stream to (superblock, next program unit)
         self.host_units = self.programmed_units = 0
         self.last_sequence = 0
+        self.saved: dict[int, Stamp] = {}
 
     @property
     def free_superblocks(self) -> int:
@@ -91,7 +94,9 @@ class Ftl:
         return self._slot_of.get(unit, unit if unit < self._filled else None)
 
     def stamp(self, unit: int) -> Stamp | None:
-        """Version of a logical unit in NAND; None if it holds nothing."""
+        """Version of a logical unit in NAND, or saved at a power cut; None if it holds nothing."""
+        if unit in self.saved:
+            return self.saved[unit]
         return None if self.locate(unit) is None else self._stamps.get(unit, Stamp(0, 0))
 
     def place(self, slot: int) -> Place:
@@ -100,12 +105,18 @@ class Ftl:
         return Place(die, within // self._row_slots, slot // self._row_slots)
 
     def can_allocate(self, stream: str) -> bool:
-        """Whether the stream may have another program unit; the last free superblock is the collector's."""
-        return stream in self._open or self.free_superblocks > (stream == "host")
+        """Whether the stream may have another program unit; the last free superblocks are the collector's."""
+        kept = COLLECTOR_SUPERBLOCKS if stream == "host" else 0
+        return stream in self._open or self.free_superblocks > kept
 
     def allocate(self, stream: str) -> int:
-        """First slot of the stream's next program unit."""
+        """First slot of the stream's next program unit.
+
+        RuntimeError if no superblock is free, which takes many power cuts in one and the same collection.
+        """
         if stream not in self._open:
+            if not self._free:
+                raise RuntimeError("no erased superblock is left: too many power cuts in one collection")
             superblock = min(self._free, key=lambda free: (self.erases[free], free))
             self._free.remove(superblock)
             self._open[stream] = (superblock, 0)
@@ -126,9 +137,7 @@ class Ftl:
         self._pending[first_slot // self._superblock_slots] -= 1
         self.programmed_units += self.unit_slots
         for slot, (unit, stamp) in enumerate(units, first_slot):
-            mapped = self.stamp(unit)
-            newest = mapped.sequence if mapped else self._discarded.get(unit, 0)
-            if stamp.sequence >= newest:
+            if stamp.sequence >= self._void_below(unit):
                 self._move(unit, slot, stamp)
 
     def discard(self, unit: int, sequence: int) -> None:
@@ -155,10 +164,15 @@ class Ftl:
         self.last_sequence = max(self.last_sequence, stamp.sequence)
 
     def victim(self) -> int | None:
-        """Closed superblock with the fewest valid units, all in NAND; None if none would gain anything."""
+        """Closed superblock with the fewest valid units, all in NAND.
+
+        None if its copies, padded to whole program units, would fill as much as erasing it frees.
+        """
         ready = [one for one in self._closed if not self._pending[one]]
         best = min(ready, key=lambda one: (self.valid[one], one), default=None)
-        return None if best is None or self.valid[best] == self._superblock_slots else best
+        if best is None or self.valid[best] > self._superblock_slots - self.unit_slots:
+            return None
+        return best
 
     def valid_units(self, superblock: int) -> list[int]:
         """Logical units whose only copy in NAND is in this superblock, by slot."""
@@ -178,11 +192,20 @@ class Ftl:
         self._free.append(superblock)
         self.erases[superblock] += 1
 
-    def snapshot(self) -> Ftl:
+    def snapshot(self, saved: dict[int, Stamp]) -> Ftl:
         """What a controller rebuilds after a power cut: the map as of the last program that finished.
 
-        Program units that were under way stay allocated and hold nothing.
+        Program units that were under way stay allocated and hold nothing. `saved` is what capacitors have put
+        into an area of its own, in the order of the writes; a version given up by a discard is left out.
         """
         survivor = copy.deepcopy(self)
         survivor._pending = [0] * len(self._pending)
+        survivor.saved = {u: stamp for u, stamp in saved.items() if stamp.sequence >= self._void_below(u)}
+        last = max((stamp.sequence for stamp in survivor.saved.values()), default=0)
+        survivor.last_sequence = max(self.last_sequence, last)
         return survivor
+
+    def _void_below(self, unit: int) -> int:
+        """Sequence below which a version of the unit is of no use."""
+        mapped = self.stamp(unit)
+        return mapped.sequence if mapped else self._discarded.get(unit, 0)

@@ -71,6 +71,7 @@ def random_read(
     """Uniformly random aligned reads of a full drive. ValueError for counts below 1 or an impossible size."""
     require_integer("depth", depth, 1, 65_535)
     require_integer("commands", commands, 1, 10**9)
+    require_integer("nbytes", nbytes, 1, config.max_transfer_bytes)
     env = simpy.Environment()
     ssd = Ssd(env, config, PcieRate(config.link_config()), Ftl(config, config.logical_bytes))
     queue = QueuePair(env, config.link_config(), entries=65_536, interrupts=interrupts)
@@ -87,6 +88,7 @@ def random_read(
 def sequential(config: SsdConfig, depth: int, commands: int, *, nbytes: int, write: bool) -> Measured:
     """Ascending reads of a full drive, or writes of an empty one, until the last program has ended."""
     require_integer("depth", depth, 1, 65_535)
+    require_integer("nbytes", nbytes, 1, config.max_transfer_bytes)
     require_integer("commands", commands, 1, config.logical_bytes // nbytes)
     env = simpy.Environment()
     ftl = Ftl(config, 0 if write else config.logical_bytes)

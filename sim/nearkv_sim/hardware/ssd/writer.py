@@ -24,8 +24,8 @@ class Writer:
     Timing: a program starts as soon as a whole program unit waits, on the next die in turn. A unit leaves the
     buffer when it is in NAND. Below `gc_low_superblocks` free superblocks the one with the fewest valid units
     is collected (greedy): its rows are read, its units programmed elsewhere, then all its blocks erased; this
-    goes on until `gc_high_superblocks` are free. Host programs wait while only one is free. Collection shares
-    dies and channels with everything else.
+    goes on until `gc_high_superblocks` are free or no superblock would gain a program unit. The host waits
+    while only two are free. Collection shares dies and channels with everything else.
 
     Numerics: a forced program of fewer units than fit is padded, and counts as a full one.
 
@@ -35,14 +35,19 @@ class Writer:
     """
 
     def __init__(self, env: simpy.Environment, config: SsdConfig, ftl: Ftl, nand: NandArray) -> None:
-        """An empty buffer."""
+        """A buffer that holds what was saved at a power cut."""
         self._env, self._config, self._ftl, self._nand = env, config, ftl, nand
         self.buffer = WriteBuffer()
         capacity = config.write_buffer_bytes // config.mapping_unit_bytes
-        self._space = simpy.Container(env, capacity, init=capacity)
+        self._space = simpy.Container(env, capacity, init=capacity - len(ftl.saved))
         self._programs: dict[simpy.Process, Units] = {}
         self._collecting = False
         self._freed = env.event()  # fires, and is renewed, whenever a superblock is free again
+        for unit, stamp in ftl.saved.items():
+            self.buffer.put(unit, stamp)
+        ftl.saved.clear()
+        while self.buffer.waiting >= ftl.unit_slots:
+            self._start_program()
 
     def reserve(self, units: int) -> simpy.Event:
         """Space for a piece of a write; fires when there is."""
@@ -75,13 +80,6 @@ class Writer:
                 if wanted is None or any(unit in wanted for unit, _ in programming)
             ]
         )
-
-    def write_out(self, survivor: Ftl) -> None:
-        """Put everything buffered into `survivor`, as capacitors allow after a power cut."""
-        held = self.buffer.newest()
-        for first in range(0, len(held), survivor.unit_slots):
-            stream = "host" if survivor.can_allocate("host") else "collector"
-            survivor.commit(survivor.allocate(stream), held[first : first + survivor.unit_slots])
 
     def _start_program(self) -> None:
         units = self.buffer.take(self._ftl.unit_slots)
