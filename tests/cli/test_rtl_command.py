@@ -98,7 +98,16 @@ def test_a_pim_device_is_written_the_same_way(nearkv_rtl, tmp_path):
             ("--design", "tiny", "--merge", "exact"),
             "merge is exact with scorer design tiny; allowed for ",
         ),
-        (("--design", "tiny", "--blocks", 0), "blocks is 0; allowed: at least 1"),
+        (
+            ("--design", "hbm_pim", "--heads", 9, "--unit-tokens", 256),
+            "heads is 9; design hbm_pim allows: 1 to 8 with unit_tokens 256",
+        ),
+        (
+            ("--design", "tiny_pim", "--heads", 10**12),
+            "heads is 1000000000000; design tiny_pim allows: 1 to ",
+        ),
+        (("--design", "tiny", "--blocks", 0), "blocks is 0; allowed: 1 to 1024"),
+        (("--design", "tiny", "--blocks", 10**12), "blocks is 1000000000000; allowed: 1 to 1024"),
         (("--design", "tiny", "--seed", -1), "seed is -1; allowed: from 0"),
     ],
 )

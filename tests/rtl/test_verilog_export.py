@@ -160,6 +160,24 @@ def test_one_flipped_key_bit_fails(simulator, beats):
     assert "FAIL: " in done.stdout
 
 
+@pytest.mark.parametrize("stream", ["i_block", "i_query", "i_keys", "o_scores"])
+@pytest.mark.parametrize("kept", [-1, 0])
+def test_a_cut_file_fails(simulator, beats, stream, kept):
+    """Without the last beat, or empty: the run ends with FAIL, though unknown values run through the scorer."""
+    path = beats / f"{stream}.hex"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
+    done = simulator.run()
+    assert done.returncode != 0
+    assert "FAIL: " in done.stdout or "%Error" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("share", ["16", "99", "-1"])
+def test_a_share_of_pauses_beyond_its_range_fails(simulator, share):
+    done = simulator.run(f"+PAUSE_SIXTEENTHS={share}")
+    assert done.returncode != 0
+    assert "allowed: 0 to 15" in done.stdout
+
+
 @pytest.mark.parametrize("name", ["tiny", "ulx3s_85f", "alveo_u50"])
 def test_verilog_is_flat_and_passes_lint(name, tmp_path):
     text = scorer_verilog(DESIGNS[name])

@@ -17,6 +17,7 @@ from nearkv_sim.scorer_job import ScorerJob, random_job
 # What the operands of a block are: uniform over their formats; only at the ends of their ranges; or FP16
 # keys and queries through quantiser and folding, as in use.
 KINDS = ("random", "extreme", "folded")
+MAX_BLOCKS = 1024  # some hundred megabytes of text on the widest design
 _OUTLIER_FACTOR = 64  # of a few channels, as real keys have them
 
 
@@ -35,11 +36,11 @@ def record(design: DesignConfig, blocks: int, seed: int) -> Recording:
     pair meets all three kinds within three rounds.
 
     Raises:
-        ValueError: blocks below 1, a negative seed.
+        ValueError: blocks below 1 or above MAX_BLOCKS, a negative seed.
 
     """
-    if blocks < 1:
-        raise ValueError(f"blocks is {blocks}; allowed: at least 1")
+    if not 1 <= blocks <= MAX_BLOCKS:
+        raise ValueError(f"blocks is {blocks}; allowed: 1 to {MAX_BLOCKS}")
     if seed < 0:
         raise ValueError(f"seed is {seed}; allowed: from 0")
     rng = np.random.default_rng(seed)

@@ -13,16 +13,24 @@ from nearkv_sim.pim_job import random_job
 from nearkv_sim.pim_verilog import PIM_MODULE, pim_verilog
 from nearkv_sim.replay.folder import Replay, Stream, render_folder
 
+MAX_TOKENS = 1 << 20  # over all heads and units; the model works out every unit, instantiated or not
+
 
 def render_pim_replay(
     design: PimDesign, *, heads: int, unit_tokens: int, merge: Merge, seed: int
 ) -> dict[str, str]:
     """Verilog, recorded beats, testbench, description; equal arguments give equal bytes.
 
-    Raises ValueError for a negative seed, and as `random_job`.
+    Raises ValueError for a negative seed, for more than MAX_TOKENS over all heads, and as `random_job`.
     """
     if seed < 0:
         raise ValueError(f"seed is {seed}; allowed: from 0")
+    if 0 < unit_tokens <= design.block_tokens and heads > (
+        most := MAX_TOKENS // (design.units * unit_tokens)
+    ):
+        raise ValueError(
+            f"heads is {heads}; design {design.name} allows: 1 to {most} with unit_tokens {unit_tokens}"
+        )
     job = random_job(
         design, heads=heads, unit_tokens=unit_tokens, merge=merge, rng=np.random.default_rng(seed)
     )
