@@ -10,7 +10,7 @@ from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.spec.pim_design import PimDesign
-from nearkv_hdl.spec.scorer_pipeline import pipeline_ranks
+from nearkv_hdl.spec.scorer_pipeline import OUTPUT_QUEUE_RANKS, pipeline_ranks
 from nearkv_sim.golden.reduction_timing import (
     accumulate_cycles,
     attention_timing,
@@ -26,6 +26,8 @@ from nearkv_sim.synthesis.pim_budgets import PIM_BUDGETS
 MHZ = 1_000_000
 DEFAULT_TOKENS = 4096
 DEFAULT_HEADS = 8
+MAX_HEADS = 1024
+MAX_BLOCKS = 1 << 20  # key blocks over all passes: the cycles are counted block by block
 SELECTED_SHARE = 10  # one token in ten is selected, the runtime's default
 Figures = dict[str, Any]
 
@@ -39,7 +41,7 @@ class Job:
         head_dim: one that the design works on.
         heads: query heads, on a scorer of one KV head: its query group's share them key by key.
 
-    Raises ValueError for a value below 1.
+    Raises ValueError for a value below 1, or more than MAX_HEADS.
 
     """
 
@@ -52,6 +54,8 @@ class Job:
         for name in ("tokens", "heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: from 1")
+        if self.heads > MAX_HEADS:
+            raise ValueError(f"heads is {self.heads}; allowed: 1 to {MAX_HEADS}")
 
 
 def make_job(
@@ -87,7 +91,15 @@ def make_job(
             f"tokens is {job.tokens}; design {design.name} allows: multiples of {design.block_tokens}, since"
             " keys are scored by the block"
         )
+    most = MAX_BLOCKS // _passes(design, job) * design.block_tokens
+    if job.tokens > most:
+        raise ValueError(f"tokens is {job.tokens}; allowed: up to {most} with {job.heads} heads")
     return job
+
+
+def _passes(design: DesignConfig, job: Job) -> int:
+    """Passes over the keys: a query group shares one."""
+    return -(-job.heads // design.query_group)
 
 
 def overview(design: DesignConfig | PimDesign) -> Figures:
@@ -140,9 +152,12 @@ def _scorer_figures(design: DesignConfig, job: Job) -> Figures:
             "bus_beats_int8": design.bus_beats(head_dim, KeyFormat.INT8),
             "bus_beats_int4": design.bus_beats(head_dim, KeyFormat.INT4),
         }
-    passes = -(-job.heads // design.query_group)  # over the keys
+    passes = _passes(design, job)
     blocks = passes * (job.tokens // design.block_tokens)
-    content |= {"latency_cycles": {"last_lane_beat_to_score": pipeline_ranks(design)}, "job": asdict(job)}
+    content |= {
+        "latency_cycles": {"last_lane_beat_to_score": pipeline_ranks(design) + OUTPUT_QUEUE_RANKS},
+        "job": asdict(job),
+    }
     for key_format in KeyFormat:
         cycles = job_cycles(design, [job.head_dim] * blocks, [key_format] * blocks)
         name = f"scoring_{key_format.name.lower()}"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.pim.device import PimDevice
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.designs import DESIGNS
@@ -52,6 +53,7 @@ def test_a_scorer_job_in_cycles_and_time(nearkv):
     twice = json.loads(nearkv("designs", "smartssd_ku15p", *words[:4], "--heads", 9, *words[6:]).out)
     assert twice["scoring_int8"]["passes"] == 2
     assert twice["scoring_int8"]["cycles"] - scoring["cycles"] == 2048
+    assert content["latency_cycles"] == {"last_lane_beat_to_score": Scorer(DESIGNS["smartssd_ku15p"]).latency}
     assert content["selection_of_a_head"]["selected"] == 102
     assert content["area"]["dsps"] == 256
 
@@ -85,6 +87,9 @@ def test_a_pim_design_is_shown_with_its_cycles(nearkv, name):
         (("tiny", "--tokens", 100), "tokens is 100; design tiny allows: multiples of 128"),
         (("tiny", "--head-dim", 128), "head_dim is 128; design tiny allows: 64"),
         (("tiny", "--heads", 0), "heads is 0; allowed: from 1"),
+        (("tiny", "--heads", 10**12), "heads is 1000000000000; allowed: 1 to 1024"),
+        (("tiny_pim", "--heads", 10**12), "heads is 1000000000000; allowed: 1 to 1024"),
+        (("tiny", "--tokens", 10**12), "tokens is 1000000000000; allowed: up to 33554432 with 8 heads"),
         (("hbm_pim", "--head-dim", 64), "head_dim is 64; design hbm_pim allows: 128"),
         (("hbm_pim", "--tokens", 0), "tokens is 0; allowed: from 1"),
         (("tiny_pim", "--tokens", 33), "tokens is 33; design tiny_pim allows: 1 to 32, 8 in each of its 4 u"),
