@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
@@ -42,11 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # NEARKV_TRACEBACK=1 tells a bug in nearkv from bad input.
         if os.environ.get("NEARKV_TRACEBACK") == "1":
             raise
+        _drop_quietly()
         print(f"{what}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # loading the commands takes a second, too
+        _drop_quietly()
         print(f"{what}: interrupted", file=sys.stderr)
         return 130
+
+
+def _drop_quietly() -> None:
+    """Keep what is thrown away unfinished, such as a hardware design half built, from warning of it."""
+    warnings.simplefilter("ignore")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nearkv import cli
+from nearkv.command import Command
 from nearkv.experiments.config import ExperimentConfig
 from nearkv.experiments.decode import StreamRun
 from nearkv.experiments.runner import ScorerDevice
@@ -268,6 +270,30 @@ def test_an_interrupt_while_the_commands_load_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(cli, "load_commands", load_commands)
     assert cli.main(["run", "run.yaml"]) == 130
     assert capsys.readouterr().err == "nearkv: interrupted\n"
+
+
+class HalfBuilt:
+    """Complains when it is thrown away, as a hardware design that was never finished does."""
+
+    def __del__(self):
+        warnings.warn_explicit("created but never used", UserWarning, __file__, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"), [(KeyboardInterrupt(), 130, "interrupted"), (ValueError("no"), 2, "error: no")]
+)
+def test_what_is_thrown_away_unfinished_adds_no_line(monkeypatch, capsys, error, code, line):
+    def run(_args):
+        _design = HalfBuilt()
+        raise error
+
+    monkeypatch.setattr(cli, "load_commands", lambda: {"rtl": Command("", lambda _: None, run)})
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert cli.main(["rtl"]) == code
+        error.__traceback__ = None  # which held the design
+    assert shown == []
+    assert capsys.readouterr().err == f"nearkv rtl: {line}\n"
 
 
 def test_more_heads_than_the_query_group_take_several_jobs(nearkv):

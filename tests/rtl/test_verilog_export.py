@@ -163,7 +163,7 @@ def test_one_flipped_key_bit_fails(simulator, beats):
 @pytest.mark.parametrize("stream", ["i_block", "i_query", "i_keys", "o_scores"])
 @pytest.mark.parametrize("kept", [-1, 0])
 def test_a_cut_file_fails(simulator, beats, stream, kept):
-    """Without the last beat, or empty: the run ends with FAIL, though unknown values run through the scorer."""
+    """Without the last beat, or empty: the run ends with FAIL, though unknown values are about."""
     path = beats / f"{stream}.hex"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
     done = simulator.run()
