@@ -35,8 +35,8 @@ class AxiReader(wiring.Component):
     instead of the shared queue, a write pointer per slot and a done bit, and only pays where the
     interconnect would otherwise hold back data of faster banks.
     Timing: latency 5 from command to `arvalid`, 2 from an R beat to `o_data`, 2 from the last one to
-    `o_status`; interval 1 between beats, bursts and commands included. Full rate needs
-    outstanding · burst_beats, and depth, above the memory's latency in cycles plus 6.
+    `o_status`; interval 1 between beats, bursts and commands included. R has a beat in every cycle if
+    outstanding · burst_beats and `depth` are the memory's latency in cycles + burst_beats + 8 or more.
     Numerics: none.
     Cuts: every path; `rready` comes from registers through a gate, `keep` through decoders.
     Reset: valid bits, counters, queues. Only together with the bus: it forgets what it has requested.
