@@ -68,6 +68,8 @@ class AxiReader(wiring.Component):
         address_bits: int = 64,
         length_bits: int = 32,
     ) -> None:
+        if outstanding < 2:
+            raise ValueError(f"outstanding is {outstanding}; allowed: from 2")
         self._window = WindowCheck(outstanding, address_bits, length_bits)
         self._splitter = BurstSplitter(bus_bytes, burst_beats, address_bits, length_bits)
         self._statuses = StatusQueue(address_bits, outstanding)
