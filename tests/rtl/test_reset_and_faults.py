@@ -6,9 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, ResetInserter, Value
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In
 
 from nearkv_hdl.attention.fold_headers import header_layout
 from nearkv_hdl.attention.fold_queries import mantissa_layout
@@ -23,6 +20,7 @@ from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.spec.multiplier import MacVariant
 from nearkv_sim.cosim import CompiledComponent, Stalls, pack_words, unpack_words
+from nearkv_sim.cosim.reset import WithReset
 from nearkv_sim.fold_job import FoldJob, fold_words, random_fold_job
 from nearkv_sim.golden.row_scorer import RowScorer as GoldenRowScorer
 from nearkv_sim.golden.score_statistics import ScoreStatistics
@@ -41,32 +39,6 @@ DESIGN = DesignConfig(
     variant=MacVariant.PACKED_KEYS,
 )
 SETTLE_CYCLES = 2  # the reset's cycle, and one more
-
-
-class WithReset(wiring.Component):
-    """A component whose reset is a stream: a beat resets it, memories keep what they hold."""
-
-    def __init__(self, inner: wiring.Component) -> None:
-        self.inner = inner
-        super().__init__({**inner.signature.members, "i_reset": In(stream.Signature(1))})
-
-    def elaborate(self, _platform):
-        m = Module()
-        reset = self.i_reset.valid
-        m.submodules.inner = ResetInserter(reset)(self.inner)
-        m.d.comb += self.i_reset.ready.eq(1)
-        for name, member in self.inner.signature.members.items():
-            mine, theirs = getattr(self, name), getattr(self.inner, name)
-            if member.is_port:
-                m.d.comb += Value.cast(mine).eq(Value.cast(theirs))
-                continue
-            source, sink = (mine, theirs) if member.flow is In else (theirs, mine)
-            m.d.comb += [
-                Value.cast(sink.payload).eq(Value.cast(source.payload)),
-                sink.valid.eq(source.valid & ~reset),
-                source.ready.eq(sink.ready & ~reset),
-            ]
-        return m
 
 
 @cache
