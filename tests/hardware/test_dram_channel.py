@@ -149,13 +149,13 @@ def test_energy_by_component():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"t_rcd_read": 0}, "t_rcd_read is 0; allowed: an integer from 1"),
-        ({"t_faw": 1.5}, "t_faw is 1.5; allowed: an integer from 1"),
+        ({"t_rcd_read": 0}, "t_rcd_read is 0; allowed is an integer from 1"),
+        ({"t_faw": 1.5}, "t_faw is 1.5; allowed is an integer from 1"),
         ({"separate_buses": 1}, "separate_buses is 1; allowed: true, false"),
-        ({"activate_pj": 0.0}, "activate_pj is 0.0; allowed: above 0"),
+        ({"activate_pj": 0.0}, "activate_pj is 0.0; allowed: a finite number above 0"),
         ({"t_rc": 51}, "t_rc is 51; allowed: from t_ras, 52"),
         ({"t_refi": 576}, "t_refi is 576; allowed: above t_rfc, 576"),
-        ({"activate_cycles": 3}, "activate_cycles is 3; allowed: 1, 2"),
+        ({"activate_cycles": 3}, "activate_cycles is 3; allowed is an integer from 1 to 2"),
     ],
 )
 def test_bad_configurations(changes, message):
@@ -164,11 +164,11 @@ def test_bad_configurations(changes, message):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="nbytes is 0; allowed: from 1"):
+    with pytest.raises(ValueError, match="nbytes is 0; allowed is an integer from 1"):
         scan(DDR4, 0)
-    with pytest.raises(ValueError, match="rows is 0; allowed: from 1"):
+    with pytest.raises(ValueError, match="rows is 0; allowed is an integer from 1"):
         gather(DDR4, 0, 64, seed=1)
-    with pytest.raises(ValueError, match="row_bytes is 8193; allowed: 1 to 8192"):
+    with pytest.raises(ValueError, match="row_bytes is 8193; allowed is an integer from 1 to 8192"):
         gather(DDR4, 1, 8193, seed=1)
 
 

@@ -113,7 +113,7 @@ def test_decode_step():
 @pytest.mark.parametrize("name", ["stacks", "layers", "heads", "batch"])
 def test_decode_step_refuses(name):
     arguments = {"stacks": 1, "layers": 1, "heads": 1, "batch": 1} | {name: 0}
-    with pytest.raises(ValueError, match=f"{name} is 0; allowed: from 1"):
+    with pytest.raises(ValueError, match=f"{name} is 0; allowed is an integer from 1"):
         decode_attention_ps(BANK, tokens=16, **arguments)
 
 
@@ -121,14 +121,14 @@ def test_decode_step_refuses(name):
     ("changes", "message"),
     [
         ({"level": "die"}, "level is 'die'; allowed: bank, bank_group, buffer_die"),
-        ({"units_per_channel": 0}, "units_per_channel is 0; allowed: an integer from 1"),
+        ({"units_per_channel": 0}, "units_per_channel is 0; allowed is an integer from 1"),
         ({"units_per_channel": 48}, "units_per_channel is 48; allowed: a divisor of 64 banks"),
         ({"units_per_channel": 8}, "units_per_channel is 8; allowed: a divisor of 64 banks"),
         ({"level": "bank_group"}, "units_per_channel is 64; allowed: 16, the bank groups"),
         ({"level": "buffer_die"}, "units_per_channel is 64; allowed: 2, the pseudo-channels"),
         ({"unit_bytes": 48}, "unit_bytes is 48; allowed: multiples of an access, 32"),
-        ({"mac_interval_capped": 3}, "mac_interval_capped is 3; allowed: from mac_interval, 4"),
-        ({"mac_pj": 0.0}, "mac_pj is 0.0; allowed: above 0"),
+        ({"mac_interval_capped": 3}, "mac_interval_capped is 3; allowed is an integer from 4"),
+        ({"mac_pj": 0.0}, "mac_pj is 0.0; allowed: a finite number above 0"),
         ({"dram": "sram"}, "dram profile is 'sram'; allowed: ddr4_2400"),
     ],
 )
@@ -138,5 +138,5 @@ def test_bad_configurations(changes, message):
 
 
 def test_bad_heads():
-    with pytest.raises(ValueError, match="heads is 0; allowed: from 1"):
+    with pytest.raises(ValueError, match="heads is 0; allowed is an integer from 1"):
         stack_attention(BANK, 16, 0)

@@ -90,8 +90,8 @@ def test_published_irregularities():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 128, 2), "tokens is 0 and head_dim 128; allowed: from 1"),
-        ((1, 0, 2), "tokens is 1 and head_dim 0; allowed: from 1"),
+        ((0, 128, 2), "tokens is 0; allowed is an integer from 1"),
+        ((1, 0, 2), "head_dim is 0; allowed is an integer from 1"),
         ((1, 128, 3), "element_bytes is 3; allowed: a divisor of 32"),
     ],
 )
@@ -101,5 +101,5 @@ def test_bad_shapes(arguments, message):
 
 
 def test_bad_rounds():
-    with pytest.raises(ValueError, match="rounds is 0; allowed: from 1"):
+    with pytest.raises(ValueError, match="rounds is 0; allowed is an integer from 1"):
         next(channel_schedule(head_shape(config("bank"), 16, 128, 2), 0))

@@ -73,11 +73,11 @@ def test_unit_counts_agree_with_the_design(name):
 
 def test_bad_arguments():
     device = pam_profile("hbm_pim").config
-    with pytest.raises(ValueError, match="tokens is 0; allowed: from 1"):
+    with pytest.raises(ValueError, match="tokens is 0; allowed is an integer from 1"):
         published_attention(device, 0, 1)
     with pytest.raises(ValueError, match="tokens is 0 and heads 1; allowed"):
         rtl_attention(device, 0, 1)
-    with pytest.raises(ValueError, match="units is 0; allowed: an integer from 1"):
+    with pytest.raises(ValueError, match="units is 0; allowed is an integer from 1"):
         replace(device, units=0)
     with pytest.raises(ValueError, match="PIM design is 'none'; allowed"):
         replace(device, design="none")

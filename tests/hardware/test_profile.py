@@ -44,6 +44,12 @@ def test_values_and_sources(tmp_path):
         ("power_mw: {value: -1, source: x}", "power_mw is -1; allowed: from 0"),
         ("power_mw: {value: dark, source: x}", "bulb.yaml"),
         ("power_mw: [", "no YAML"),
+        ("power_mw: {value: 7, source: }", "power_mw is"),
+        ("power_mw: {value: 7, source: 12}", "allowed: {value: ..., source: text}"),
+        ("power_mw: {value: 7, source: [x]}", "allowed: {value: ..., source: text}"),
+        ("power_mw: {value: 7, value: 8, source: x}", "a key is given twice"),
+        ("{power_mw: {value: 7, source: x}, power_mw: {value: 8, source: x}}", "a key is given twice"),
+        ("{power_mw: {value: 7, source: x}, 5: {value: 8, source: x}}", "5 is unknown"),
     ],
 )
 def test_refused_with_the_file_named(tmp_path, parameters, message):

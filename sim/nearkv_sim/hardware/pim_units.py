@@ -13,11 +13,13 @@ from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.pim_design import PimDesign
 from nearkv_hdl.spec.pim_designs import get_pim_design
 from nearkv_sim.golden.reduction_timing import attention_timing
+from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.profile import Profile, named_profile
 
 KIND = "pam"
 FP16_BYTES = 2
 FLOPS_PER_MAC = 2
+MOST = 2**60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,8 @@ class PamUnits:
             value = getattr(self, field.name)
             if field.name == "design":
                 get_pim_design(value)
-            elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{field.name} is {value!r}; allowed: an integer from 1")
+            else:
+                require_integer(field.name, value, 1, MOST)
 
     @property
     def lane_flops(self) -> int:
@@ -122,5 +124,4 @@ def _ps(work: int, per_second: int) -> int:
 
 def _require(**counts: int) -> None:
     for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}; allowed: from 1")
+        require_integer(name, value, 1, MOST)

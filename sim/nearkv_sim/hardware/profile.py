@@ -21,6 +21,18 @@ PROFILE_FOLDER = Path(__file__).parent / "profiles"
 Config = TypeVar("Config")
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which no key is given twice; the standard loader keeps the last of them silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep=deep)
+        if len(mapping) < len(node.value):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is given twice; allowed: once", node.start_mark
+            )
+        return mapping
+
+
 @dataclass(frozen=True)
 class Profile(Generic[Config]):
     """A device's configuration and where each of its numbers comes from.
@@ -48,7 +60,7 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
 
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
     allowed = {"kind", "description", "parameters"}
@@ -65,13 +77,14 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
         if (
             not isinstance(entry, dict)
             or set(entry) != {"value", "source"}
-            or not str(entry["source"]).strip()
+            or not isinstance(entry["source"], str)
+            or not entry["source"].strip()
         ):
-            raise ValueError(f"{path}: {name} is {entry!r}; allowed: {{value: ..., source: ...}}")
+            raise ValueError(f"{path}: {name} is {entry!r}; allowed: {{value: ..., source: text}}")
         values[name] = _frozen(entry["value"])
-        sources[name] = str(entry["source"])
+        sources[name] = entry["source"]
     known = {field.name: field for field in fields(config_type)}  # type: ignore[arg-type]
-    unknown = sorted(set(values) - set(known))
+    unknown = [str(name) for name in values if name not in known]
     if unknown:
         raise ValueError(f"{path}: {', '.join(unknown)} is unknown; allowed: {', '.join(known)}")
     missing = [

@@ -13,6 +13,7 @@ from nearkv_sim.hardware.dram.constraints import read_to_write_cycles
 
 QUEUE_ENTRIES = 32  # requests the controller sees at a time: Ramulator 2's request buffer
 LONG_AGO = -(10**9)
+MOST_POSTPONED = 8  # refreshes in a row without an access between them: JESD79-4 4.26 lets no more be owed
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,17 @@ class DramChannel:
         self._now = 0
 
     def run(self, accesses: Iterable[Access]) -> int:
-        """Serve the accesses; returns the cycle in which the last data have passed the interface."""
+        """Serve the accesses; returns the cycle in which the last data have passed the interface.
+
+        ValueError if the timings leave no room for an access between refreshes.
+        """
         config = self.config
         waiting: deque[Access] = deque()  # in the queue, their row not asked for yet
         ready: deque[Access] = deque()
         source = iter(accesses)
         finished = self._now
         exhausted = False
+        stalled = 0  # refreshes since the last access
         while True:
             while not exhausted and len(ready) + len(waiting) < QUEUE_ENTRIES:
                 access = next(source, None)
@@ -94,11 +99,18 @@ class DramChannel:
             access = ready.popleft()
             cycle = self._column_cycle(access)
             if self._refresh_at is not None and cycle >= self._refresh_at:
+                stalled += 1
+                if stalled > MOST_POSTPONED:
+                    raise ValueError(
+                        f"t_refi is {config.t_refi}; allowed: enough for an access between refreshes, which"
+                        " the other timings do not leave"
+                    )
                 self._refresh()
                 ready.appendleft(access)
                 waiting.extendleft(reversed(ready))
                 ready.clear()
                 continue
+            stalled = 0
             cycle = self._issue_column(access, cycle)
             latency = config.t_cwl if access.write else config.t_cl
             finished = cycle + latency + config.t_bl

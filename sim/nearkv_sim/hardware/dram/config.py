@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from typing import Any
 
+from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.profile import Profile, named_profile
 
 KIND = "dram"
+MOST_CYCLES = 10**6  # of a timing; a longer one is a mistaken unit
+MOST = 2**30  # of everything else
 _ZERO_ALLOWED = ("group_path_pj_per_byte", "channel_path_pj_per_byte")
 _FRACTIONAL = (
     "activate_pj",
@@ -92,14 +97,9 @@ class DramConfig:
                 if not isinstance(value, bool):
                     raise ValueError(f"separate_buses is {value!r}; allowed: true, false")
             elif field.name in _FRACTIONAL:
-                low_ok = value >= 0 if field.name in _ZERO_ALLOWED else value > 0
-                if not low_ok:
-                    raise ValueError(f"{field.name} is {value!r}; allowed: above 0, paths from 0")
-            elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{field.name} is {value!r}; allowed: an integer from 1")
-        for name in ("activate_cycles", "column_cycles"):
-            if getattr(self, name) > 2:
-                raise ValueError(f"{name} is {getattr(self, name)}; allowed: 1, 2")
+                require_energy(field.name, value, zero=field.name in _ZERO_ALLOWED)
+            else:
+                require_integer(field.name, value, 1, _limit(field.name))
         if self.t_rc < self.t_ras:
             raise ValueError(f"t_rc is {self.t_rc}; allowed: from t_ras, {self.t_ras}")
         if self.t_refi <= self.t_rfc:
@@ -135,6 +135,19 @@ class DramConfig:
         """Cycles as integer picoseconds, rounded up."""
         exact = cycles * self.clock_ps
         return -(-exact.numerator // exact.denominator)
+
+
+def _limit(name: str) -> int:
+    if name in ("activate_cycles", "column_cycles"):
+        return 2
+    return MOST_CYCLES if name.startswith("t_") else MOST
+
+
+def require_energy(name: str, value: Any, *, zero: bool) -> None:
+    """ValueError unless `value` is a finite number of pJ above 0, or from 0 if `zero`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and (value > 0 or (zero and value == 0))):
+        raise ValueError(f"{name} is {value!r}; allowed: a finite number {'from' if zero else 'above'} 0")
 
 
 def dram_profile(name: str) -> Profile[DramConfig]:

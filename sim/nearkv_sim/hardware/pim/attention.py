@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+from nearkv_sim.hardware.dram.config import MOST
 from nearkv_sim.hardware.dram.energy import DramEnergy
+from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.pim.channel import PimChannel, PimCounters
 from nearkv_sim.hardware.pim.config import BANK, BANK_GROUP, PimConfig
 from nearkv_sim.hardware.pim.schedule import HeadShape, channel_schedule, head_shape
@@ -69,8 +71,7 @@ def stack_attention(
         ValueError: heads below 1, and what `head_shape` refuses.
 
     """
-    if heads < 1:
-        raise ValueError(f"heads is {heads}; allowed: from 1")
+    require_integer("heads", heads, 1, MOST)
     dram = config.dram_config
     shape = head_shape(config, tokens, head_dim, element_bytes)
     rounds, last_heads = -(-heads // dram.channels), heads % dram.channels or dram.channels
@@ -115,8 +116,7 @@ def decode_attention_ps(
     layers follow each other. ValueError for a count below 1.
     """
     for name, value in (("stacks", stacks), ("layers", layers), ("heads", heads), ("batch", batch)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}; allowed: from 1")
+        require_integer(name, value, 1, MOST)
     layer = stack_attention(
         config,
         tokens,

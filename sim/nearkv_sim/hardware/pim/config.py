@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from nearkv_sim.hardware.dram.command import Command
-from nearkv_sim.hardware.dram.config import DramConfig, dram_profile
+from nearkv_sim.hardware.dram.config import MOST, MOST_CYCLES, DramConfig, dram_profile, require_energy
+from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.profile import Profile, named_profile
 
 KIND = "pim"
@@ -58,17 +59,13 @@ class PimConfig:
         """Check the values against each other and the DRAM."""
         if self.level not in LEVELS:
             raise ValueError(f"level is {self.level!r}; allowed: {', '.join(LEVELS)}")
-        for name in ("units_per_channel", "unit_bytes", "mac_interval", "queue_entries"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} is {value!r}; allowed: an integer from 1")
-        if self.mac_interval_capped < self.mac_interval:
-            raise ValueError(
-                f"mac_interval_capped is {self.mac_interval_capped}; allowed: from mac_interval,"
-                f" {self.mac_interval}"
-            )
-        if self.mac_pj <= 0:
-            raise ValueError(f"mac_pj is {self.mac_pj}; allowed: above 0")
+        for name in ("units_per_channel", "unit_bytes", "queue_entries"):
+            require_integer(name, getattr(self, name), 1, MOST)
+        require_integer("mac_interval", self.mac_interval, 1, MOST_CYCLES)
+        require_integer("mac_interval_capped", self.mac_interval_capped, self.mac_interval, MOST_CYCLES)
+        require_energy("mac_pj", self.mac_pj, zero=False)
+        if not isinstance(self.dram, str):
+            raise ValueError(f"dram is {self.dram!r}; allowed: the name of a DRAM profile")
         dram = self.dram_config
         allowed = {
             BANK: f"a divisor of {dram.banks_per_channel} banks that leaves one per bank group",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from nearkv_sim.hardware.dram.channel import MOST_POSTPONED
 from nearkv_sim.hardware.pim.config import PimConfig
 from nearkv_sim.hardware.pim.placement import Placement
 from nearkv_sim.hardware.pim.rows import Record, RowKey, Rows
@@ -74,11 +75,15 @@ class MacStream:
         return 0
 
     def issue(self, macs: Macs, barrier: int) -> list[tuple[int, int]]:
-        """Issue MACs from cycle `barrier` on; returns (first cycle, count) of every stretch."""
+        """Issue MACs from cycle `barrier` on; returns (first cycle, count) of every stretch.
+
+        ValueError if the timings leave no room for a MAC between refreshes.
+        """
         stretches: list[tuple[int, int]] = []
         index, end = macs.first, macs.first + macs.count
         if index != self._last_index + 1:
             self._end_turn()
+        stalled = 0  # steps in a row that a refresh has cut off
         while index < end:
             row = (macs.matrix, self._place.row(index))
             sweep = self._sweep_kind(index, end, row, barrier)
@@ -87,6 +92,12 @@ class MacStream:
             else:
                 count = self._step(index, end, row, barrier, stretches)
             index += count
+            stalled = 0 if count else stalled + 1
+            if stalled > MOST_POSTPONED:
+                raise ValueError(
+                    f"t_refi is {self._dram.t_refi}; allowed: enough for a MAC between refreshes, which the"
+                    " other timings do not leave"
+                )
         return stretches
 
     def _step(self, index: int, end: int, row: RowKey, barrier: int, stretches: list[tuple[int, int]]) -> int:

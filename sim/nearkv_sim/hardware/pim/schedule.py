@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nearkv_sim.hardware.dram.command import Command
+from nearkv_sim.hardware.dram.config import MOST
+from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.pim.config import BANK, BUFFER_DIE, PimConfig
 
 TILE_GROUPS = 16  # token groups per tile: the lanes that one MV_SB carries away
@@ -78,9 +80,10 @@ def head_shape(config: PimConfig, tokens: int, head_dim: int, element_bytes: int
 
     ValueError: tokens or head_dim below 1, or an element that a unit cannot hold.
     """
-    if tokens < 1 or head_dim < 1:
-        raise ValueError(f"tokens is {tokens} and head_dim {head_dim}; allowed: from 1")
-    if element_bytes < 1 or config.unit_bytes % element_bytes:
+    require_integer("tokens", tokens, 1, MOST)
+    require_integer("head_dim", head_dim, 1, MOST)
+    require_integer("element_bytes", element_bytes, 1, config.unit_bytes)
+    if config.unit_bytes % element_bytes:
         raise ValueError(f"element_bytes is {element_bytes}; allowed: a divisor of {config.unit_bytes}")
     dram = config.dram_config
     lanes = config.unit_bytes // element_bytes
@@ -161,8 +164,7 @@ def channel_schedule(shape: HeadShape, rounds: int, *, as_published: bool = Fals
             head once per score tile, and the second head of a pair rereading the first one's values.
 
     """
-    if rounds < 1:
-        raise ValueError(f"rounds is {rounds}; allowed: from 1")
+    require_integer("rounds", rounds, 1, MOST)
     writer = _Writer(shape)
     tiles, passes = writer.score_tiles, shape.slices
     softmax = (Move(Command.SOFTMAX),)
