@@ -12,8 +12,8 @@ from nearkv_hdl.pim.commands import row_layout
 from nearkv_hdl.pim.device import PimDevice
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.pim_designs import get_pim_design
+from nearkv_hdl.stream.with_reset import WithReset
 from nearkv_sim.cosim import CompiledComponent, CosimDeadlock, Stalls
-from nearkv_sim.cosim.reset import WithReset
 from nearkv_sim.pim_job import PimJob, random_job
 
 # Two units, and a port through which the other group's partials enter.

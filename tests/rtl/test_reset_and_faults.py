@@ -19,8 +19,8 @@ from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.spec.multiplier import MacVariant
+from nearkv_hdl.stream.with_reset import WithReset
 from nearkv_sim.cosim import CompiledComponent, Stalls, pack_words, unpack_words
-from nearkv_sim.cosim.reset import WithReset
 from nearkv_sim.fold_job import FoldJob, fold_words, random_fold_job
 from nearkv_sim.golden.row_scorer import RowScorer as GoldenRowScorer
 from nearkv_sim.golden.score_statistics import ScoreStatistics

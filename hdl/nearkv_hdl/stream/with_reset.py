@@ -1,4 +1,4 @@
-"""`WithReset`: a component that a beat of one more stream resets, for runs that break a job off."""
+"""A component that a beat of one more stream resets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from amaranth.lib.wiring import In
 
 
 class WithReset(wiring.Component):
-    """A component whose reset is a stream: a beat resets it, memories and registers without reset keep.
+    """A component whose reset is a stream; for tests that break a job off.
+
+    Formula: a beat of `i_reset`, whatever it holds, is a cycle of reset; memories and registers without reset
+    keep what they hold.
+    Timing: every other stream passes without delay, and does not move in a cycle of reset.
+    Numerics: none.
 
     Args:
         inner: its signature holds streams and plain outputs only.
 
     Members, beside the component's:
-        i_reset: a beat, whatever it holds, is a cycle of reset, in which no other stream moves.
+        i_reset: always ready.
 
     """
 
@@ -22,8 +27,7 @@ class WithReset(wiring.Component):
         self.inner = inner
         super().__init__({**inner.signature.members, "i_reset": In(stream.Signature(1))})
 
-    def elaborate(self, _platform: object) -> Module:
-        """Wire every stream through, but for the cycles of reset."""
+    def elaborate(self, platform):
         m = Module()
         reset = self.i_reset.valid
         m.submodules.inner = ResetInserter(reset)(self.inner)
