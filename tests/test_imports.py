@@ -20,6 +20,7 @@ ANY = {"*"}
 ARROWS: dict[str, set[str]] = {
     "nearkv_hdl.spec": {"nearkv_hdl.spec"},
     "nearkv_hdl": {"nearkv_hdl", "amaranth"},
+    "nearkv_hdl.platforms": {"nearkv_hdl", "amaranth", "amaranth_boards"},
     "nearkv.codec": {"nearkv.codec", "nearkv_hdl.spec", "numpy"},
     "nearkv": {"nearkv", "nearkv_hdl.spec", *ANY},
     "nearkv_sim": {

@@ -89,9 +89,14 @@ def to_verilog(component: wiring.Component, *, name: str = "top") -> str:
     Two calls for equal components give equal bytes, on any machine and from any directory. Raises
     ValueError as `to_rtlil`, ExportError from Yosys.
     """
+    return rtlil_to_verilog(to_rtlil(component, name=name))
+
+
+def rtlil_to_verilog(rtlil_text: str) -> str:
+    """Verilog-2005 of RTLIL that Amaranth made, as synthesis is given it; raises ExportError from Yosys."""
     removals = " ".join(f"-remove {attribute}" for attribute in _INTERNAL_ATTRIBUTES)
     return run_yosys(
-        to_rtlil(component, name=name),
+        rtlil_text,
         "proc -nomux -norom",
         "memory_collect",
         f"delete {_UNWANTED_WIRES}",

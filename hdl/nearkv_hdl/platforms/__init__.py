@@ -1,0 +1,1 @@
+"""Boards and cards: parts, pins, build scripts. Vivado scripts are generated and have never been run."""
