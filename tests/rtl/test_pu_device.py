@@ -114,6 +114,50 @@ def test_any_placement_gives_the_same_bits():
             assert np.array_equal(output, expected)
 
 
+def rows_of(kind: str, rng: np.random.Generator):
+    """Query, keys and values at the ends of what FP16 and the logits can hold."""
+    query, keys, values = (rng.standard_normal(shape) for shape in (16, (TOKENS, 16), (TOKENS, 16)))
+    subnormal = 2.0**-24 * rng.integers(-1023, 1024, (TOKENS, 16))
+    largest = 65504.0 * rng.choice([-1, 1], (TOKENS, 16))
+    zeros = 0.0 * keys  # of both signs
+    if kind == "all subnormal":
+        query, keys, values = subnormal[0], subnormal, subnormal[::-1]
+    elif kind == "zeros":
+        query, values = zeros[0], zeros
+    elif kind == "largest":
+        query, keys, values = largest[0], subnormal, largest
+    elif kind == "all scores equal":
+        keys[:] = keys[0]
+    elif kind in ("saturated above", "saturated below", "saturated either way"):
+        signs = {"saturated above": 1, "saturated below": -1}.get(kind, rng.choice([-1, 1], (TOKENS, 1)))
+        query[:], keys[:] = 200, 200 * signs
+    else:
+        assert kind == "values of every size"
+        values[0], values[1], values[2] = largest[0], subnormal[0], zeros[0]
+    return tuple(numbers.astype(np.float16) for numbers in (query, keys, values))
+
+
+ENDS = ("all subnormal", "zeros", "largest", "all scores equal", "values of every size")
+ENDS += ("saturated above", "saturated below", "saturated either way")
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_odd_partitions_of_extreme_rows_give_the_same_bits(kind):
+    """No token, one token or all that fit in a unit; the rest in the other group, or nothing there."""
+    rng, block = np.random.default_rng(len(kind)), DESIGN.block_tokens
+    query, keys, values = rows_of(kind, rng)
+    device().reset()
+    for tokens, sizes in ((20, (0, 1)), (20, (block, 0)), (16, (block, block)), (20, (0, 0)), (1, (1, 0))):
+        whole = attend_exact(query[None], keys[:tokens], values[:tokens])
+        order = rng.permutation(tokens)
+        *mine, other = np.split(order, np.cumsum(sizes))
+        shards = [Shard(part, [len(part) // 2]) for part in mine]
+        rows = query, keys[:tokens], values[:tokens]
+        maximum, output = attend_on_rtl(*rows, shards, other, Stalls(tokens, 0.4, 0.4))
+        assert maximum == whole.maximum[0] >> 16
+        np.testing.assert_array_equal(output, divide(whole, value_exponent(rows[2])).view(np.uint16)[0])
+
+
 @pytest.mark.parametrize(("name", "units"), [("hbm_pim", 4), ("ddr_pim", 8), ("ssd_pim", 8)])
 def test_designs_instantiate_their_group(name, units):
     """A bank group, a chip, a channel; every level above is there with ports for the other groups."""
