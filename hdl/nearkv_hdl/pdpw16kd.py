@@ -11,6 +11,7 @@ from nearkv_hdl.memory import SyncMemory
 # PDPW16KD as 512 words of 36 bits; bits 13 to 5 of the read address count words (FPGA-TN-02204).
 BLOCK_ROWS = 512
 BLOCK_BITS = 36
+_HALF_BITS = BLOCK_BITS // 2
 _WRITE_ADDRESS_BITS = 9
 _READ_ADDRESS_BITS = 14
 _LATENCY = 2  # the memory itself, its output register
@@ -25,9 +26,11 @@ class Pdpw16kd(wiring.Component):
 
     Yosys puts no registers into RAM blocks, and a block without them takes 5.6 ns from clock to output at
     speed grade 6 (nextpnr's database). With `primitive` PDPW16KD is instantiated with REGMODE = OUTREG;
-    without, a SyncMemory of the same behaviour stands for it. The assumption, from the block's description in
-    FPGA-TN-02204 and not checked by a simulation of the block itself: the output register is one more rank
-    under CLKR, enabled by OCER.
+    without, a SyncMemory of the same behaviour stands for it. Two assumptions, not checked on the block
+    itself: by its description in FPGA-TN-02204 the output register is one more rank under CLKR, enabled by
+    OCER; and the halves of a word leave exchanged, bit 0 at DO18 and bit 18 at DO0. So Lattice Diamond
+    connects the blocks that it generates, and nextpnr takes them apart (pack_ebrs, beside Yosys's map of a
+    36-bit DP16KD).
 
     Args:
         width: bits of a row, from 1.
@@ -85,7 +88,9 @@ class Pdpw16kd(wiring.Component):
             part = slice(start, min(start + BLOCK_BITS, self.width))
             data_in, data_out = Signal(BLOCK_BITS, name=f"in{index}"), Signal(BLOCK_BITS, name=f"out{index}")
             m.d.comb += [data_in.eq(self.write_data[part]), self.read_data[part].eq(data_out)]
-            ports: dict[str, object] = {"p_REGMODE": "OUTREG", "i_RST": Const(0)}
+            # Both widths are said: not every tool takes 36 for one that is left out.
+            ports: dict[str, object] = {"p_DATA_WIDTH_W": BLOCK_BITS, "p_DATA_WIDTH_R": BLOCK_BITS}
+            ports |= {"p_REGMODE": "OUTREG", "i_RST": Const(0)}
             ports |= {"i_CLKW": ClockSignal(), "i_CEW": self.write_enable}
             ports |= {"i_CLKR": ClockSignal(), "i_CER": self.read_enable, "i_OCER": self.read_enable}
             ports |= {f"i_BE{byte}": Const(1) for byte in range(4)}
@@ -93,6 +98,6 @@ class Pdpw16kd(wiring.Component):
             ports |= {f"i_ADW{bit}": write_address[bit] for bit in range(_WRITE_ADDRESS_BITS)}
             ports |= {f"i_ADR{bit}": read_address[bit] for bit in range(_READ_ADDRESS_BITS)}
             ports |= {f"i_DI{bit}": data_in[bit] for bit in range(BLOCK_BITS)}
-            ports |= {f"o_DO{bit}": data_out[bit] for bit in range(BLOCK_BITS)}
+            ports |= {f"o_DO{bit}": data_out[(bit + _HALF_BITS) % BLOCK_BITS] for bit in range(BLOCK_BITS)}
             m.submodules[f"block{index}"] = Instance("PDPW16KD", **ports)
         return m
