@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from amaranth.build import Platform
 from amaranth.hdl import Elaboratable, Module
+from amaranth.lib import io
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from nearkv_hdl.spec.design import DesignConfig
@@ -53,6 +54,9 @@ class Ulx3sUartScorer(Elaboratable):
         m.submodules.scorer = scorer = UartScorer(
             self.design, clock_hz // BAUD, clock_hz * TIMEOUT_MS // 1000, primitives=True
         )
-        uart, led = platform.request("uart", 0), platform.request("led", 0)
-        m.d.comb += [scorer.rx.eq(uart.rx.i), uart.tx.o.eq(scorer.tx), led.o.eq(scorer.o_busy)]
+        uart = platform.request("uart", 0, dir={"rx": "-", "tx": "-", "rts": "-", "dtr": "-"})
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.Buffer("o", uart.tx)
+        m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
+        m.d.comb += [scorer.rx.eq(rx.i), tx.o.eq(scorer.tx), led.o.eq(scorer.o_busy)]
         return m

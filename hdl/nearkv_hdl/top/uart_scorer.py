@@ -94,7 +94,8 @@ class UartScorer(wiring.Component):
         at = Signal(range(frames.MAX_PAYLOAD_BYTES + 1))
         in_beat = Signal(range(widest_bytes + 1))
         beat_bytes = Signal(range(widest_bytes + 1))
-        offered, taken = Signal(), Signal()
+        offered = Signal()
+        taken = Signal()
         is_end = Signal()
         m.d.comb += request.payload_row.eq(at)
         top = {nbytes: beat[8 * (widest_bytes - nbytes) :] for _, nbytes in kinds.values()}
