@@ -9,7 +9,7 @@ from nearkv.codec.crc import crc32c
 from nearkv_hdl.bus.crc32c import Crc32c, advanced, crc_beat_layout
 from nearkv_sim.cosim.compiled import CompiledComponent
 from nearkv_sim.cosim.stalls import Stalls
-from nearkv_sim.formal import Status, prove_stream_contract
+from nearkv_sim.formal import Status, prove_no_deadlock, prove_stream_contract
 
 WIDTHS = (4, 8, 64)
 
@@ -113,8 +113,9 @@ def test_steps_back_undo_steps_forth():
             assert advanced(register, nbytes) != register
 
 
-def test_contract():
+def test_contract_and_no_deadlock():
     assert prove_stream_contract(lambda: Crc32c(4)).status is Status.PROVED
+    assert prove_no_deadlock(lambda: Crc32c(4), within=2).status is Status.PROVED
 
 
 def test_bad_widths_are_refused():

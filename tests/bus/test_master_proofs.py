@@ -20,7 +20,7 @@ from nearkv_hdl.bus.burst import BurstSplitter
 from nearkv_hdl.bus.transfer import StatusQueue
 from nearkv_hdl.bus.window import WindowCheck
 from nearkv_hdl.stream.contract import StreamContract
-from nearkv_sim.formal import Bench, Status, prove, prove_stream_contract
+from nearkv_sim.formal import Bench, Status, prove, prove_no_deadlock, prove_stream_contract
 
 ADDRESS_BITS, LENGTH_BITS, BUS_BYTES, BURST_BEATS, DEPTH = 6, 5, 4, 2, 4
 CHECKED_BITS = 4  # of addresses and lengths of WindowCheck alone
@@ -244,3 +244,33 @@ def test_responses_of_axi_lite_keep_the_handshake():
 def test_streams_keep_the_contract(make):
     proof = prove_stream_contract(make, cut=MEMORIES)
     assert proof.status is Status.PROVED, proof.message
+
+
+def willing_memory(m, unit, _bench):
+    """Takes every address; offers a beat whenever one is owed."""
+    bus = unit.m_axi
+    owed = Signal(8)
+    m.d.sync += owed.eq(owed + Mux(bus.arvalid & bus.arready, bus.arlen + 1, 0) - (bus.rvalid & bus.rready))
+    m.d.comb += [Assume(bus.arready), Assume(bus.rvalid == (owed != 0))]
+
+
+def willing_sink(m, unit, _bench):
+    """Takes every address and beat; offers a response whenever one is owed."""
+    bus = unit.m_axi
+    owed = Signal(8)
+    m.d.sync += owed.eq(owed + (bus.wvalid & bus.wready & bus.wlast) - (bus.bvalid & bus.bready))
+    m.d.comb += [Assume(bus.awready), Assume(bus.wready), Assume(bus.bvalid == (owed != 0))]
+
+
+@pytest.mark.parametrize(
+    ("make", "constrain", "within", "bound"),
+    [
+        (splitter, None, 2, None),
+        (reader, willing_memory, 12, None),
+        (writer, willing_sink, 12, 24),
+    ],
+    ids=["splitter", "reader", "writer"],
+)
+def test_nothing_stands_still(make, constrain, within, bound):
+    proof = prove_no_deadlock(make, within=within, constrain=constrain, cut=(), bound=bound)
+    assert proof.status is (Status.PROVED if bound is None else Status.BOUNDED), proof.message
