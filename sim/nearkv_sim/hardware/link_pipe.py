@@ -32,6 +32,7 @@ class Pipe:
         self.nbytes = 0
         self._held_ps = 0
         self._free_ticks = 0
+        self._busy_from_ticks = self._busy_bytes = 0  # since the pipe was last free
 
     @property
     def busy_ps(self) -> int:
@@ -53,12 +54,15 @@ class Pipe:
                 "ready_ps", ready_ps, 0, 2**63 - 1
             )  # every packet comes by: only to name the fault
             require_integer("nbytes", nbytes, 0, 2**63 - 1)
-        begin_ticks = max(ready_ps * self.bytes_per_s, self._free_ticks)
-        self._free_ticks = begin_ticks + nbytes * PS_PER_S
+        ready_ticks = ready_ps * self.bytes_per_s
+        if ready_ticks >= self._free_ticks:
+            self._busy_from_ticks, self._busy_bytes = ready_ticks, 0
+        self._free_ticks = max(ready_ticks, self._free_ticks) + nbytes * PS_PER_S
         self.nbytes += nbytes
-        end_ps = -(-self._free_ticks // self.bytes_per_s)
-        assert self.nbytes * PS_PER_S <= end_ps * self.bytes_per_s, "more bytes than the rate allows"
-        return end_ps
+        self._busy_bytes += nbytes
+        busy_ticks = self._free_ticks - self._busy_from_ticks
+        assert self._busy_bytes * PS_PER_S <= busy_ticks, "more bytes than the rate allows"
+        return -(-self._free_ticks // self.bytes_per_s)
 
     def hold(self, ready_ps: int, duration_ps: int) -> int:
         """Occupy the pipe without payload, for commands; returns when it is free again, in ps."""

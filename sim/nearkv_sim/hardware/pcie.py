@@ -39,6 +39,7 @@ class _Wire:
 
     def __init__(self, credits: CreditConfig | None) -> None:
         self.free_ticks = 0
+        self.busy_from_ticks = self.busy_bytes = 0  # TLPs since the last gap between them
         self.gate = CreditGate(credits) if credits else None  # of the far side's receive buffers
         self.dllps_due_ticks = -1  # also the end of the reception window that they cover
         self.dllps_pending = False
@@ -210,12 +211,15 @@ class PcieLink:
             begin_ticks = max(begin_ticks, dllps_end_ticks)
             wire.send_dllps()
         wire_bytes = overhead_bytes + _padded_bytes(address, nbytes)
+        if begin_ticks > wire.free_ticks:
+            wire.busy_from_ticks, wire.busy_bytes = begin_ticks, 0
+        wire.busy_bytes += wire_bytes
         wire.free_ticks = begin_ticks + wire_bytes * self._byte_ticks
         wire.counters.tlps += 1
         wire.counters.payload_bytes += nbytes
         wire.counters.wire_bytes += wire_bytes
-        tlp_bytes = wire.counters.wire_bytes - DLLP_BYTES * wire.counters.dllps
-        assert tlp_bytes * self._byte_ticks <= wire.free_ticks, "more packets than the wire has had time for"
+        busy_ticks = wire.free_ticks - wire.busy_from_ticks
+        assert wire.busy_bytes * self._byte_ticks <= busy_ticks, "more packets than the wire has had time for"
 
         arrival_ticks = wire.free_ticks + self._one_way_ticks
         if wire.gate:

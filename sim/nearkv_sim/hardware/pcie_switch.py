@@ -136,8 +136,7 @@ class PcieSwitch:
         env = self._env
         complete = env.event()
         limit_bytes = reader.config.max_read_request_bytes
-        sizes = [min(limit_bytes, nbytes - first) for first in range(0, nbytes, limit_bytes)]
-        unanswered = len(sizes)
+        unanswered = -(-nbytes // limit_bytes)
 
         def finish() -> None:
             nonlocal unanswered
@@ -149,12 +148,12 @@ class PcieSwitch:
         def answer(size: int) -> None:
             env.process(self._send(target, reader, TlpKind.COMPLETION, HEADER_32_BIT_BYTES, size, finish))
 
-        for size in sizes:
+        for first in range(0, nbytes, limit_bytes):
             while not reader.tags:
                 yield reader.tag_freed.wait()
             reader.tags -= 1
             delay_ps = target.config.root_complex_read_latency_ps
-            asked = partial(answer, size)
+            asked = partial(answer, min(limit_bytes, nbytes - first))
             yield from self._launch(
                 reader, target, TlpKind.NON_POSTED, HEADER_64_BIT_BYTES, 0, asked, delay_ps
             )
