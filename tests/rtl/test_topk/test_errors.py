@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from nearkv_hdl.attention.topk_config import TopKConfig
-from nearkv_hdl.memory import SyncMemory
 
 GOOD = TopKConfig(capacity=64, lanes=4, score_bits=8, digit_bits=4, scan_columns=2, candidate_rows=4)
 AFTER = np.array([4, 9, 1])  # a job that must work after each of these
@@ -129,18 +128,3 @@ def test_golden_refusals(bench, arguments, message):
     given = {"tokens": np.array([0]), "scores": np.array([3]), "k": 1, **arguments}
     with pytest.raises(ValueError, match=message):
         bench("four_lanes").model.select(given.pop("tokens"), given.pop("scores"), given.pop("k"), **given)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"width": 0, "depth": 4}, "width is 0; allowed: from 1"),
-        ({"width": 8, "depth": 1}, "depth is 1; allowed: from 2"),
-        ({"width": 8, "depth": 4, "parts": 3}, "parts is 3 with width 8; allowed: a divisor"),
-        ({"width": 8, "depth": 4, "latency": 3}, "latency is 3; allowed: 1, 2"),
-        ({"width": 8, "depth": 4, "style": "flash"}, "style is 'flash'; allowed: auto, block"),
-    ],
-)
-def test_memory_errors(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SyncMemory(**arguments)

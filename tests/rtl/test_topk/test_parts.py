@@ -17,7 +17,6 @@ from nearkv_hdl.attention.topk_histogram import HistogramBank
 from nearkv_hdl.attention.topk_lane import TopKLane
 from nearkv_hdl.attention.topk_load import TopKLoader
 from nearkv_hdl.attention.topk_scan import HistogramScan
-from nearkv_hdl.memory import SyncMemory
 
 CONFIG = TopKConfig(
     capacity=16, lanes=2, score_bits=4, digit_bits=2, scan_columns=2, candidate_rows=3, token_bits=8
@@ -38,41 +37,6 @@ def simulate(component, process):
     simulator.add_testbench(process)
     simulator.add_testbench(watchdog, background=True)
     simulator.run()
-
-
-@pytest.mark.parametrize("latency", [1, 2])
-def test_memory_reads_what_was_there_before(latency):
-    memory = SyncMemory(8, 4, parts=2, latency=latency)
-
-    async def process(ctx):
-        async def access(read_row, write_row=0, data=0, enable=0):
-            ctx.set(memory.read_row, read_row)
-            ctx.set(memory.read_enable, 1)
-            ctx.set(memory.write_row, write_row)
-            ctx.set(memory.write_data, data)
-            ctx.set(memory.write_enable, enable)
-            await ctx.tick()
-            ctx.set(memory.write_enable, 0)
-
-        async def settle():
-            for _ in range(memory.latency - 1):
-                await access(3)
-
-        await access(1, 1, 0xAB, 0b11)
-        await settle()
-        assert ctx.get(memory.read_data) == 0  # the old value, though the row was written meanwhile
-        await access(1, 1, 0xCD, 0b10)
-        await settle()
-        assert ctx.get(memory.read_data) == 0xAB
-        await access(1)
-        await settle()
-        assert ctx.get(memory.read_data) == 0xCB  # only the upper part was written
-        ctx.set(memory.read_enable, 0)
-        ctx.set(memory.read_row, 0)
-        await ctx.tick().repeat(3)
-        assert ctx.get(memory.read_data) == 0xCB
-
-    simulate(memory, process)
 
 
 def test_bank_counts_every_sequence():
