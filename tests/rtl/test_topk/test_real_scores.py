@@ -9,9 +9,12 @@ import pytest
 
 from nearkv.codec.key_block import quantise_keys
 from nearkv.codec.query import fold_query, prepare_query
+from nearkv.codec.score_merge import normalise_scores
 from nearkv.trace.format import read_trace
+from nearkv_hdl.spec.attention import LOGIT
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_sim.golden.score_statistics import ScoreStatistics
 from nearkv_sim.golden.scorer import ScorerModel
 from nearkv_sim.golden.topk_timing import TopKTiming
 
@@ -100,3 +103,26 @@ def test_64_ki_scores_drawn_from_real_ones(bench, make_job, real_scores):
         base, shift = window_around(unit.config, 0, WIDE_LOGITS, fraction_bits)
         result = check(unit, make_job(drawn, N // 10, window_base=base, window_shift=shift))
         assert result.memory_passes == 1, name
+
+
+def test_merged_heads(bench, make_job, real_scores):
+    """Heads normalised by the statistics of their scores, then the highest weight of any head per token."""
+    unit = bench(DESIGN)
+    groups = {}
+    for name, step, scores, fraction_bits in real_scores:
+        groups.setdefault((name.rpartition(".")[0], step), []).append((scores, fraction_bits))
+    assert len(groups) == 4 * len(STEPS)
+    differ = 0
+    for heads in groups.values():
+        scores = np.stack([scores for scores, _ in heads], axis=1)
+        fraction_bits = np.array([bits for _, bits in heads])
+        statistics = ScoreStatistics().evaluate(scores, fraction_bits)
+        merged = normalise_scores(scores, statistics).max(axis=1)
+        k = round(SELECT_FRACTION * len(merged))
+        base, shift = window_around(unit.config, 0, WIDE_LOGITS, LOGIT.fraction_bits)
+        result = check(unit, make_job(merged, k, window_base=base, window_shift=shift))
+        best = np.sort(np.argsort(-merged, kind="stable")[:k])
+        np.testing.assert_array_equal(result.tokens, best)
+        raw = np.sort(np.argsort(-scores.max(axis=1), kind="stable")[:k])
+        differ += not np.array_equal(best, raw)
+    assert differ, "normalising changed no selection"
