@@ -31,6 +31,8 @@ def check_new_folder(folder: Path) -> None:
 def write_new_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files by name into a new folder: beside its place, then renamed into it.
 
+    A name may lead through folders, `package/kernel.xml`; they are made.
+
     Raises:
         ValueError: as `check_new_folder`. OSError where it cannot be written; nothing is left behind.
 
@@ -39,6 +41,7 @@ def write_new_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     staging = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=_existing_parent(folder)))
     try:
         for name, content in files.items():
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_bytes(content)
         staging.chmod(0o777 & ~_umask())  # mkdtemp makes it private
         folder.parent.mkdir(parents=True, exist_ok=True)

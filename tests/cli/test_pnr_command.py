@@ -85,6 +85,34 @@ def test_the_best_seed_is_taken_and_all_are_shown(nearkv_pnr, tools, tmp_path, c
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
 
 
+def test_a_board_has_its_pins_and_its_own_caveats(nearkv_pnr, tools, tmp_path, capsys):
+    arguments = ("--board", "ulx3s", "--design", "tiny", "--seeds", 1)
+    assert nearkv_pnr(*arguments, "--output", tmp_path / "out") == 0
+    text = capsys.readouterr().out
+    assert "No board has been loaded" in text
+    assert "shift register" not in text
+    assert json.loads((tmp_path / "out" / "pnr.json").read_text())["board"] == "ulx3s"
+    assert (tmp_path / "out" / "ulx3s-tiny.bit").read_bytes() == b"bits"
+    flags = tools[1][1]
+    assert flags[flags.index("--lpf") + 1] == "pins.lpf"
+    assert "--lpf-allow-unconstrained" not in flags
+
+
+def test_a_board_refuses_a_design_of_another_part(nearkv_pnr, tmp_path, capsys):
+    assert nearkv_pnr("--board", "ulx3s", "--design", "ecp5_5g_85f", "--output", tmp_path / "out") == 2
+    assert "is for LFE5UM5G-85F-8BG381C; the board has LFE5U-85F-6BG381C" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("tools")
+def test_pins_are_part_of_the_cache_key():
+    device = DESIGNS["tiny"].device
+    assert not Router("source", "top", device).route(1).cached
+    assert not Router("source", "top", device, "pins").route(1).cached
+    assert not Router("source", "top", device, "other pins").route(1).cached
+    assert Router("source", "top", device, "pins").route(1).cached
+
+
 @pytest.mark.parametrize("damage", [("json", "{}"), ("json", "x"), ("bit", "bitz")])
 @pytest.mark.usefixtures("tools")
 def test_a_damaged_cache_entry_is_made_again(cache, damage):

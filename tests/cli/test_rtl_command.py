@@ -10,6 +10,7 @@ from nearkv import cli
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_sim.commands import rtl
+from nearkv_sim.packaging.files import package_files
 
 FILES = {
     "README.md",
@@ -44,6 +45,14 @@ def test_equal_arguments_give_equal_bytes(nearkv_rtl, tmp_path):
     assert {"i_block.hex", "i_keys.hex", "i_query.hex", "o_scores.hex", "README.md", "replay.json"} == changed
     assert str(tmp_path).encode() not in b"".join(first.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "deep"]
+
+
+def test_a_cards_kernel_has_its_package_beside_the_verilog(nearkv_rtl, tmp_path):
+    design = DESIGNS["smartssd_ku15p"]
+    assert nearkv_rtl("--design", design.name, "--blocks", 1, "-o", tmp_path / "out") == 0
+    package = package_files(design)
+    assert {name: (tmp_path / "out" / name).read_text() for name in package} == package
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"nearkv_kernel.core", "package"}
 
 
 def test_the_description_tells_seed_and_streams(nearkv_rtl, tmp_path):

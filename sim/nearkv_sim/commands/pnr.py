@@ -1,4 +1,4 @@
-"""`nearkv pnr`: highest clock, utilisation and bitstream of ECP5 designs, best of several seeds."""
+"""`nearkv pnr`: highest clock, utilisation and bitstream of ECP5 designs and boards, best of some seeds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from nearkv.command import Command
 from nearkv.result_folder import check_new_folder, write_new_folder
 from nearkv_hdl.spec.designs import get_design
+from nearkv_sim.synthesis.board import BOARD_CAVEATS, BOARD_DESIGN, BOARDS, place_board
 from nearkv_sim.synthesis.nextpnr import PlacementError, check_part, require_nextpnr
 from nearkv_sim.synthesis.placement import PLACEMENT_CAVEATS, as_record, place_design, table_rows
 from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
@@ -21,6 +22,11 @@ DEFAULT_SEEDS = 5
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new folder")
+    parser.add_argument(
+        "--board",
+        choices=BOARDS,
+        help=f"the serial scorer on a board's pins, instead of scorers alone; default design: {BOARD_DESIGN}",
+    )
     parser.add_argument(
         "--design",
         nargs="+",
@@ -40,7 +46,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     if args.seeds < 1:
         raise ValueError(f"seeds is {args.seeds}; allowed: from 1")
-    designs = [get_design(name) for name in dict.fromkeys(args.design or DEFAULT_DESIGNS)]
+    names = args.design or ([BOARD_DESIGN] if args.board else DEFAULT_DESIGNS)
+    designs = [get_design(name) for name in dict.fromkeys(names)]
     if args.query_group is not None:
         designs = [replace(design, query_group=args.query_group) for design in designs]
     for design in designs:
@@ -59,15 +66,22 @@ def _run(args: argparse.Namespace) -> int:
                 print(f"pnr: {name}, seed {seed} of {args.seeds}", file=sys.stderr, flush=True)
 
         try:
-            placement = place_design(design, range(1, args.seeds + 1), progress)
+            seeds = range(1, args.seeds + 1)
+            if args.board:
+                placement = place_board(args.board, design, seeds, progress)
+            else:
+                placement = place_design(design, seeds, progress)
         except (SynthesisError, PlacementError) as error:
             raise ValueError(f"design {name}: {error}") from error
         records.append(as_record(placement))
+        name = f"{args.board}-{name}" if args.board else name
         files[f"{name}.bit"] = placement.best.bitstream
+    board = {"board": args.board} if args.board else {}
     header, rows = table_rows(records)
     lines = [": ".join(pair) for row in rows for pair in [*zip(header, row, strict=True), ("", "")]]
-    text = "\n".join([*(line.rstrip(": ") for line in lines), *PLACEMENT_CAVEATS, ""])
-    files["pnr.json"] = (json.dumps({"placements": records}, indent=2) + "\n").encode()
+    caveats = BOARD_CAVEATS if args.board else PLACEMENT_CAVEATS
+    text = "\n".join([*(line.rstrip(": ") for line in lines), *caveats, ""])
+    files["pnr.json"] = (json.dumps({**board, "placements": records}, indent=2) + "\n").encode()
     files["pnr.txt"] = text.encode()
     write_new_folder(args.output, files)
     print(text, end="")

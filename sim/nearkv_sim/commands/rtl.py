@@ -1,4 +1,4 @@
-"""`nearkv rtl`: Verilog of a design, with test vectors and a testbench for any simulator."""
+"""`nearkv rtl`: Verilog of a design with test vectors and a testbench, and the package of a card's kernel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import find_design
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
+from nearkv_sim.packaging.files import package_files
+from nearkv_sim.packaging.kernel import CARDS
 from nearkv_sim.replay.files import render_replay
 from nearkv_sim.replay.pim import render_pim_replay
 
@@ -52,6 +54,8 @@ def _run(args: argparse.Namespace) -> int:
     check_new_folder(args.output)
     if isinstance(design, DesignConfig):
         written = render_replay(design, options["blocks"], args.seed)
+        if design.name in CARDS:
+            written |= package_files(design)
     else:
         options["merge"] = Merge[options["merge"].upper()]
         written = render_pim_replay(design, seed=args.seed, **options)

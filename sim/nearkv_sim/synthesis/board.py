@@ -11,6 +11,7 @@ from nearkv_sim.synthesis.nextpnr import Router
 from nearkv_sim.synthesis.placement import Placement
 
 BOARDS = ("ulx3s",)
+BOARD_DESIGN = "ulx3s_85f"
 BOARD_MODULE = "nearkv_board"
 BOARD_CAVEATS = (
     "The serial scorer with the board's pins; the clock is constrained to the oscillator's 25 MHz, so that"
