@@ -39,6 +39,7 @@ class FoldHeaders(wiring.Component):
     (`KeyBlockLayout.channel_table_bytes`). Each table has a memory of bus beats, of which a read picks
     `fold_lanes` channels.
 
+    Formula: `centre`, `scale` and `mean` are entries read_step·fold_lanes… of the tables in bank `read_bank`.
     Timing: a descriptor takes one cycle, every header beat one; a bank is `ready` two cycles after its last
     beat; what is read follows `read_bank`/`read_step` by `latency` = 2 cycles (memory, multiplexer).
     Neither stream waits for the other's valid, and no input reaches a memory but through a register.

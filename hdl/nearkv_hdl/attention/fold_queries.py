@@ -35,6 +35,7 @@ class FoldQueries(wiring.Component):
 
     A set's command is taken as soon as a place is free, then its mantissas, head by head.
 
+    Formula: `mantissa` is row `read_step` of head `read_head` of set `read_set`, `unit` that head's.
     Timing: a command takes one cycle, every beat one; a set is `ready` two cycles after its last beat; what
     is read follows the address by `latency` = 2 cycles. Neither stream waits for the other's valid, and no
     input reaches a memory but through a register.

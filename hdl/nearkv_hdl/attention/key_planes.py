@@ -35,10 +35,11 @@ class KeyPlanes(wiring.Component):
     half of a low plane, the next block's high plane streams in, so that bus and lanes never wait for each
     other in the steady state.
 
+    Formula: code = 16·high + low nibble (INT8), 16·high nibble (INT4).
     Timing: one beat per cycle; a row can be read two cycles after its last beat was accepted, one after
     `row_complete`; `codes` follows the read by `latency` = 3 cycles. `i_keys.ready` depends on registers
     alone, and no input reaches a memory but through a register.
-    Numerics: none, code = 16·high + low.
+    Numerics: exact; high nibbles are signed, low ones are not.
 
     Args:
         design: sizes.

@@ -52,6 +52,7 @@ class QueryBuffer(wiring.Component):
     A block's command is taken as soon as a bank is free, then its query beats, head by head and chunk by
     chunk. A bank is free again when the scorer pulses `release` for it.
 
+    Formula: `query` is row `read_chunk` of bank `read_bank`, for every query head.
     Timing: the command takes one cycle, every query beat one; a bank is `ready` two cycles after its last
     beat; `query` follows `read_bank`/`read_chunk` by `latency` = 1 cycle. Neither stream ever waits for the
     other's valid, and no input reaches a memory but through a register.
