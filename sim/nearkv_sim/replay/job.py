@@ -17,7 +17,7 @@ from nearkv_sim.scorer_job import ScorerJob, random_job
 # What the operands of a block are: uniform over their formats; only at the ends of their ranges; or FP16
 # keys and queries through quantiser and folding, as in use.
 KINDS = ("random", "extreme", "folded")
-MAX_BLOCKS = 1024  # some hundred megabytes of text on the widest design
+MAX_BLOCKS = 1024  # some fifty megabytes of text on the widest design
 _OUTLIER_FACTOR = 64  # of a few channels, as real keys have them
 
 
