@@ -112,8 +112,8 @@ class PcieLink:
         self._dllps_ticks = 2 * DLLP_BYTES * self._byte_ticks
         self._interval_ticks = config.dllp_interval_symbols * config.lanes * self._byte_ticks
         self._one_way_ticks = config.path_latency_ps * self._ticks_per_ps
-        drain_ps = credits.drain_ps if credits else 0
-        self._credit_ticks = drain_ps * self._ticks_per_ps + self._interval_ticks + self._one_way_ticks
+        drain_ticks = credits.drain_ps * self._ticks_per_ps if credits else 0
+        self._credit_ticks = drain_ticks + self._interval_ticks + self._one_way_ticks
         self._up, self._down = _Wire(credits), _Wire(credits)
         # Completions arrive in request order, so the tag to wait for is always the oldest.
         self._tag_free_ticks = deque([0] * config.tags)
@@ -207,8 +207,7 @@ class PcieLink:
             wire.gate.take(kind, nbytes, ready_ticks)
         begin_ticks = max(ready_ticks, wire.free_ticks)
         if wire.dllps_pending and wire.dllps_due_ticks <= begin_ticks:
-            dllps_end_ticks = max(wire.dllps_due_ticks, wire.free_ticks) + self._dllps_ticks
-            begin_ticks = max(begin_ticks, dllps_end_ticks)
+            begin_ticks = max(begin_ticks, max(wire.dllps_due_ticks, wire.free_ticks) + self._dllps_ticks)
             wire.send_dllps()
         wire_bytes = overhead_bytes + _padded_bytes(address, nbytes)
         if begin_ticks > wire.free_ticks:
