@@ -3,7 +3,6 @@
 import ctypes
 import hashlib
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from nearkv_hdl.top.uart_scorer import UartScorer
 from nearkv_hdl.verilog import run_yosys, to_rtlil
 from nearkv_sim.cosim.build import build_library
 
-SMALL = replace(get_design("tiny"), name="small", block_tokens=4)
+DESIGN = get_design("tiny")
 DIVISOR = 4
 TIMEOUT = 40 * 10 * DIVISOR  # cycles of 40 bytes
 LINE = Path(__file__).with_name("serial_line.cpp").read_text()
@@ -76,8 +75,8 @@ class SimulatedPort:
 
 
 @pytest.fixture
-def small():
-    return SMALL
+def design():
+    return DESIGN
 
 
 @pytest.fixture
@@ -94,5 +93,5 @@ def open_port(library_of):
 
 
 @pytest.fixture
-def port(open_port, small):
-    return open_port(small)
+def port(open_port, design):
+    return open_port(design)

@@ -1,5 +1,7 @@
 """The scorer behind a serial line: bit-level line, whole protocol, what is lost or damaged on the way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,31 +23,31 @@ INT8, INT4 = KeyFormat
 
 
 @pytest.fixture
-def job(small):
+def job(design):
     """Blocks with planes, a query folded over them, and the scores it must give."""
 
     def make(formats, heads=2, seed=3):
         rng = np.random.default_rng(seed)
         blocks = quantise_keys(
-            rng.standard_normal((len(formats) * small.block_tokens, 64)).astype(np.float16),
-            small.block_tokens,
+            rng.standard_normal((len(formats) * design.block_tokens, 64)).astype(np.float16),
+            design.block_tokens,
         )
         query = prepare_query(rng.standard_normal((heads, 64)).astype(np.float16))
-        folded = fold_query(query, blocks.headers, formats, small.query_code)
+        folded = fold_query(query, blocks.headers, formats, design.query_code)
         planes = [
             row[: blocks.layout.streamed_bytes(key_format)]
             for row, key_format in zip(pack_blocks(blocks), formats, strict=True)
         ]
         int8 = np.array([key_format is INT8 for key_format in formats])[:, None, None]
         codes = np.where(int8, blocks.codes, blocks.codes & np.int8(-16))
-        expected = ScorerModel(small).score(codes, folded.codes, folded.shift, folded.bias)
-        return planes, [small.block_tokens * (7 + index) for index in range(len(formats))], folded, expected
+        expected = ScorerModel(design).score(codes, folded.codes, folded.shift, folded.bias)
+        return planes, [design.block_tokens * (7 + index) for index in range(len(formats))], folded, expected
 
     return make
 
 
-def test_scores_of_both_formats_equal_the_golden_model(port, small, job):
-    scorer = SerialScorer(link := SerialLink(port), small)
+def test_scores_of_both_formats_equal_the_golden_model(port, design, job):
+    scorer = SerialScorer(link := SerialLink(port), design)
     planes, tokens, folded, expected = job((INT8, INT4, INT8))
     scores = scorer.score(planes, tokens, folded)
     assert scores.dtype == np.int32
@@ -53,9 +55,27 @@ def test_scores_of_both_formats_equal_the_golden_model(port, small, job):
     assert (link.repeats, link.damaged, scorer.dropped_frames) == (0, 0, 0)
 
 
-def test_one_head_of_two(port, small, job):
+def test_every_answer_is_of_whole_records_and_they_add_up(port, design, job):
+    scorer = SerialScorer(SerialLink(port), design)
+    planes, tokens, folded, expected = job((INT4, INT4))
+    sizes = []
+    request = scorer._request
+
+    def watched(kind, payload=b""):
+        answer = request(kind, payload)
+        sizes.append(len(answer))
+        return answer
+
+    scorer._request = watched
+    assert np.array_equal(scorer.score(planes, tokens, folded), expected)
+    assert max(sizes) <= frames.records_per_answer(design) * frames.record_bytes(design)
+    assert all(size % frames.record_bytes(design) == 0 for size in sizes)
+    assert sum(sizes) == len(expected) * frames.record_bytes(design)
+
+
+def test_one_head_of_two(port, design, job):
     planes, tokens, folded, expected = job((INT4,), heads=1)
-    assert np.array_equal(SerialScorer(SerialLink(port), small).score(planes, tokens, folded), expected)
+    assert np.array_equal(SerialScorer(SerialLink(port), design).score(planes, tokens, folded), expected)
 
 
 class Spoiler:
@@ -77,68 +97,70 @@ class Spoiler:
 
 @pytest.mark.parametrize("how", ["change", "lose", "double"])
 @pytest.mark.parametrize("direction", ["spoil_sent", "spoil_received"])
-def test_what_is_spoiled_is_repeated_and_never_believed(port, small, job, how, direction):
-    scorer = SerialScorer(link := SerialLink(port, attempts=6), small)
+def test_what_is_spoiled_is_repeated_and_never_believed(port, design, job, how, direction):
+    scorer = SerialScorer(link := SerialLink(port, attempts=6), design)
     planes, tokens, folded, expected = job((INT4,))
-    spoiler = Spoiler(61 if direction == "spoil_sent" else 31, how, seed=5)
+    spoiler = Spoiler(151 if direction == "spoil_sent" else 53, how, seed=5)
     setattr(port, direction, spoiler)
     # A frame longer than the distance between faults would never arrive.
-    frames_of_32_bytes(scorer)
+    small_frames(scorer)
     assert np.array_equal(scorer.score(planes, tokens, folded), expected)
     assert spoiler.spoiled > 1
     assert link.repeats >= 1
-    setattr(port, direction, lambda byte: [byte])
-    assert np.array_equal(scorer.score(planes, tokens, folded), expected)
 
 
-def frames_of_32_bytes(scorer):
-    """Let a scorer send its beats in small requests."""
+def small_frames(scorer):
+    """Let a scorer send its beats in design requests."""
     send = scorer._send
 
     def in_pieces(data, kind, end_kind):
         received = b""
-        for at in range(0, len(data), 32):
-            piece = data[at : at + 32]
-            received += send(piece, kind, end_kind if at + 32 >= len(data) else kind)
+        for at in range(0, len(data), 64):
+            piece = data[at : at + 64]
+            received += send(piece, kind, end_kind if at + 64 >= len(data) else kind)
         return received
 
     scorer._send = in_pieces
 
 
-def test_a_repeated_request_is_answered_again_but_not_carried_out_again(port, small, job):
-    SerialScorer(link := SerialLink(port), small)
+def test_a_repeated_request_is_answered_again_but_not_carried_out_again(port, design, job):
+    SerialScorer(link := SerialLink(port), design)
     planes, tokens, folded, expected = job((INT4,))
     command = frames.block_command(
-        small, tokens[0], 64, INT4, tuple(folded.shift[0].tolist()), tuple(folded.bias[0].tolist())
+        design, tokens[0], 64, INT4, tuple(folded.shift[0].tolist()), tuple(folded.bias[0].tolist())
     )
     assert link.request(Request.BLOCK, command) == (Status(0), b"")
     link.request(Request.QUERY_END, folded.codes[0].astype(np.int8).tobytes())
-    _, records = link.request(Request.KEYS_END, planes[0].tobytes())
-    sequence = link._sequence
-    for _ in range(2):  # as if the answer had been lost
-        port.write(encode_frame(Request.KEYS_END, sequence, planes[0].tobytes()))
-        assert link._answer(Request.KEYS_END) == bytes([0]) + records
-    while len(records) < small.block_tokens * frames.record_bytes(small):
+    pieces = [piece.tobytes() for piece in np.split(planes[0], 4)]
+    records = b""
+    for index, piece in enumerate(pieces):
+        kind = Request.KEYS_END if index == 3 else Request.KEYS
+        _, more = link.request(kind, piece)
+        records += more
+        for _ in range(2):  # as if the answer had been lost
+            port.write(encode_frame(kind, link._sequence, piece))
+            assert link._answer(kind) == bytes([0]) + more
+    while len(records) < design.block_tokens * frames.record_bytes(design):
         records += link.request(Request.POLL)[1]
-    words = np.frombuffer(records, "<i4").reshape(small.block_tokens, -1)
+    words = np.frombuffer(records, "<i4").reshape(design.block_tokens, -1)
     assert np.array_equal(words[:, 1:], expected)
     assert link.request(Request.POLL) == (Status(0), b"")
 
 
-def test_an_incomplete_frame_is_given_up(port, small):
+def test_an_incomplete_frame_is_given_up(port, design):
     link = SerialLink(port)
-    SerialScorer(link, small)
+    SerialScorer(link, design)
     port.write(encode_frame(Request.POLL, 99, b"")[:4])
     assert port.read(1) == b""  # until the device has given it up
-    assert SerialScorer(link, small).dropped_frames == 1
+    assert SerialScorer(link, design).dropped_frames == 1
     assert link.repeats == 0
 
 
-def test_keys_without_a_block_stall_and_reset_cures(port, small, job):
-    scorer = SerialScorer(link := SerialLink(port), small)
+def test_keys_without_a_block_stall_and_reset_cures(port, design, job):
+    scorer = SerialScorer(link := SerialLink(port), design)
     planes, tokens, folded, expected = job((INT8,))
     with pytest.raises(DeviceError, match=r"KEYS was answered with .*STALLED"):
-        scorer._request(Request.KEYS, planes[0].tobytes())
+        scorer._request(Request.KEYS, planes[0][:1024].tobytes())
     assert link.request(Request.RESET) == (Status(0), b"")
     assert np.array_equal(scorer.score(planes, tokens, folded), expected)
 
@@ -160,16 +182,16 @@ def test_wrong_lengths_are_refused(port, kind, payload):
     assert link.request(kind, payload) == (Status.REFUSED, b"")
 
 
-def test_an_unknown_kind_is_refused_and_a_misplaced_end_is_told(port, small):
-    scorer = SerialScorer(link := SerialLink(port), small)
+def test_an_unknown_kind_is_refused_and_a_misplaced_end_is_told(port, design):
+    scorer = SerialScorer(link := SerialLink(port), design)
     port.write(encode_frame(0x2A, 77, b""))
     assert port.read(frames.FRAME_OVERHEAD_BYTES + 1) == encode_frame(0xAA, 77, bytes([Status.REFUSED]))
-    scorer._request(Request.BLOCK, frames.block_command(small, 0, 64, INT4, (0, 0), (0, 0)))
-    status, _ = link.request(Request.QUERY_END, bytes(small.lanes))
+    scorer._request(Request.BLOCK, frames.block_command(design, 0, 64, INT4, (0, 0), (0, 0)))
+    status, _ = link.request(Request.QUERY_END, bytes(design.lanes))
     assert status == Status.FRAMING
 
 
-def test_no_answer_and_noise_are_bounded(small):
+def test_no_answer_and_noise_are_bounded(design):
     class Dead:
         def __init__(self, noise):
             self.noise = noise
@@ -187,20 +209,21 @@ def test_no_answer_and_noise_are_bounded(small):
     for noise in (b"", b"\0", bytes([frames.START])):
         dead = Dead(noise)
         with pytest.raises(DeviceTimeout, match="no answer to RESET in 3 attempts"):
-            SerialScorer(SerialLink(dead, attempts=3), small)
+            SerialScorer(SerialLink(dead, attempts=3), design)
         assert dead.writes == 3
         assert dead.reads < 3 * 4 * 1100
 
 
 def test_another_device_is_refused(port):
-    with pytest.raises(DeviceError, match=r"BLOCK is 0x4 .*'block_tokens': 4.*design tiny has 0x80"):
-        SerialScorer(SerialLink(port), get_design("tiny"))
+    other = replace(get_design("tiny"), name="other", block_tokens=64)
+    with pytest.raises(DeviceError, match=r"BLOCK is 0x80 .*'block_tokens': 128.*design other has 0x40"):
+        SerialScorer(SerialLink(port), other)
 
 
-def test_bad_arguments(port, small, job):
-    scorer = SerialScorer(SerialLink(port), small)
+def test_bad_arguments(port, design, job):
+    scorer = SerialScorer(SerialLink(port), design)
     planes, tokens, folded, _ = job((INT8,))
-    with pytest.raises(ValueError, match="block 0 has 100 bytes; allowed: 256"):
+    with pytest.raises(ValueError, match="block 0 has 100 bytes; allowed: 8192"):
         scorer.score([planes[0][:100]], tokens, folded)
     with pytest.raises(ValueError, match="0 blocks and 1 first tokens for 1 folded blocks"):
         scorer.score([], tokens, folded)
@@ -212,7 +235,7 @@ def test_bad_arguments(port, small, job):
         UartScorer(get_design("alveo_u50"), 8, 100)
     for arguments, reason in (((3, 100), "divisor is 3; allowed: from 4"), ((4, 1), "timeout is 1; allowed")):
         with pytest.raises(ValueError, match=reason):
-            UartScorer(small, *arguments)
+            UartScorer(design, *arguments)
 
 
 @pytest.mark.parametrize("name", ["tiny", "ulx3s_85f"])
@@ -238,9 +261,9 @@ def test_the_hosts_command_is_the_scorers(name):
         assert frames.command_bits(design) == command_layout(design).size
 
 
-def test_identity_is_whole(port, small):
+def test_identity_is_whole(port, design):
     link = SerialLink(port)
     status, answer = link.request(Request.HELLO)
     assert status == 0
     words = np.frombuffer(answer, "<u4").tolist()
-    assert words == [*reg.identity_values(small).values(), 0]
+    assert words == [*reg.identity_values(design).values(), 0]
