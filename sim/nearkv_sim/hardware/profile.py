@@ -15,10 +15,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from nearkv.experiments.strict import load_yaml
+import yaml
 
 PROFILE_FOLDER = Path(__file__).parent / "profiles"
 Config = TypeVar("Config")
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which no key is given twice; the standard loader keeps the last of them silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep=deep)
+        if len(mapping) < len(node.value):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is given twice; allowed: once", node.start_mark
+            )
+        return mapping
 
 
 @dataclass(frozen=True)
@@ -48,12 +60,12 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
 
     """
     try:
-        document = load_yaml(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error})") from None
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
     allowed = {"kind", "description", "parameters"}
-    if set(document) != allowed:
-        found = ", ".join(map(str, document))
+    if not isinstance(document, dict) or set(document) != allowed:
+        found = ", ".join(map(str, document)) if isinstance(document, dict) else repr(document)
         raise ValueError(f"{path}: keys are {found}; allowed: exactly {', '.join(sorted(allowed))}")
     if document["kind"] != kind:
         raise ValueError(f"{path}: kind is {document['kind']!r}; allowed here: {kind!r}")
