@@ -23,6 +23,7 @@ from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.pim_tables import pim_tables
 from nearkv_sim.synthesis.budgets import BUDGETS, KEY_SCORER_BUDGETS, LOGIC_TOLERANCE
 from nearkv_sim.synthesis.catalogue import COMPONENTS
+from nearkv_sim.synthesis.catalogue_left_out import LEFT_OUT
 from nearkv_sim.synthesis.report import CAVEATS
 from nearkv_sim.synthesis.resources import Resources, count_resources, device_resources
 from nearkv_sim.synthesis.yosys import synthesise
@@ -49,7 +50,7 @@ def components_page(area: Callable[[wiring.Component, Family], Resources] = meas
     """Latency, interval, formats, area and checks of every component that can be used alone."""
     rows = []
     for entry in COMPONENTS:
-        for path in (entry.tests, entry.golden):
+        for path in (entry.tests, entry.golden, entry.proofs):
             if path is not None and not (ROOT / path).exists():
                 raise FileNotFoundError(f"{path}, which the table of components names, does not exist")
         component = entry.build()
@@ -62,11 +63,11 @@ def components_page(area: Callable[[wiring.Component, Family], Resources] = meas
                 (kind.__doc__ or "").partition("\n")[0],
                 entry.instance,
                 component.latency,
-                component.interval,
+                entry.interval(component),
                 entry.formats,
                 f"{used.luts:g} / {used.flip_flops:g} / {used.dsps:g} / {used.brams:g}",
                 f"[model](../{entry.golden})" if entry.golden else "–",
-                f"[tests](../{entry.tests})",
+                f"[tests](../{entry.tests})" + (f", [proofs](../{entry.proofs})" if entry.proofs else ""),
             ]
         )
     header = ["component", "what it does", "instance", "latency", "interval", "formats"]
@@ -75,7 +76,11 @@ def components_page(area: Callable[[wiring.Component, Family], Resources] = meas
         f"{NOTICE}\n# Components\n\n"
         "Latency and interval are in cycles, of the instance named; each component's docstring gives them for"
         " all\nparameters, with stalls, rounding and overflow. The area is that instance's, on ECP5 unless"
-        "\nit names UltraScale+, out of context (Yosys).\n\n" + table(header, rows)
+        "\nit names UltraScale+, out of context (Yosys). Reductions and the division have an interval"
+        " per head.\n\n"
+        + table(header, rows)
+        + "\nNot in the table:\n\n"
+        + "".join(f"- {reason}: {', '.join(names)}.\n" for reason, names in LEFT_OUT.items())
     )
 
 

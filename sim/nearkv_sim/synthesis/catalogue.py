@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-
-from amaranth.lib import wiring
+from dataclasses import replace
 
 from nearkv_hdl.arith.adder_tree import AdderTree
+from nearkv_hdl.arith.exp_fp16 import ExpToFp16
 from nearkv_hdl.arith.exp_unit import ExpUnit
 from nearkv_hdl.arith.mult18x18d import Mult18x18d
 from nearkv_hdl.attention.dot_product import DotProduct
@@ -31,18 +29,20 @@ from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.attention.topk import TopK
 from nearkv_hdl.attention.topk_config import TOPK_DESIGNS
 from nearkv_hdl.memory import SyncMemory
-from nearkv_hdl.pim.processing_unit import ProcessingUnit
+from nearkv_hdl.pdpw16kd import Pdpw16kd
 from nearkv_hdl.spec.attention import LOGIT
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS, KU15P
 from nearkv_hdl.spec.exp_table import EXP_ARGUMENT, EXP_EXPONENT, EXP_MANTISSA
 from nearkv_hdl.spec.formats import BIAS, CODE, CODE_HIGH_NIBBLE, CODE_LOW_NIBBLE, QUERY_MANTISSA, SCORE
 from nearkv_hdl.spec.multiplier import MacVariant
-from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_hdl.spec.score_statistics import GROUP_SUM
 from nearkv_hdl.stream.credit import CreditBuffer
 from nearkv_hdl.stream.pipeline import PipelineControl
 from nearkv_hdl.stream.skid import SkidBuffer
+from nearkv_sim.synthesis.catalogue_bus import BUS_COMPONENTS
+from nearkv_sim.synthesis.catalogue_entry import Entry
+from nearkv_sim.synthesis.catalogue_pim import PIM_COMPONENTS
 
 TINY = DESIGNS["tiny"]
 TINY_HEADS = replace(TINY, device=KU15P, variant=MacVariant.PACKED_HEADS)
@@ -50,42 +50,28 @@ TINY_KEYS = replace(TINY, device=KU15P, variant=MacVariant.PACKED_KEYS)
 QUEUE_PLACES = 32
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One component.
-
-    Attributes:
-        build: makes the instance.
-        instance: its parameters, for a reader.
-        formats: of operands and result.
-        golden: path of the golden twin in the repository; None where data pass through unchanged.
-        tests: path of what checks it.
-        family: that its area is counted on.
-
-    """
-
-    build: Callable[[], wiring.Component]
-    instance: str
-    formats: str
-    golden: str | None
-    tests: str
-    family: Family = Family.ECP5
-
-
-CONTRACT_TESTS = "tests/formal/test_stream_contract.py"
+STREAM_TESTS = "tests/rtl/test_stream_pieces.py"
+STREAM_PROOFS = "tests/formal/test_stream_contract.py"
+ARITHMETIC_PROOFS = "tests/formal/test_arithmetic.py"
+SCORER_PROOFS = "tests/formal/test_scorer_formal.py"
+UNIT_PROOFS = "tests/formal/test_score_units.py"
 SCORER_GOLDEN = "sim/nearkv_sim/golden/scorer.py"
 FOLD_GOLDEN = "sim/nearkv_sim/golden/fold.py"
 COMPONENTS = (
-    Entry(lambda: SkidBuffer(32), "32 bit", "any", None, CONTRACT_TESTS),
-    Entry(lambda: PipelineControl(4), "4 ranks", "–", None, CONTRACT_TESTS),
-    Entry(lambda: CreditBuffer(32, 4), "32 bit, 4 ranks", "any", None, CONTRACT_TESTS),
+    Entry(lambda: SkidBuffer(32), "32 bit", "any", None, STREAM_TESTS, STREAM_PROOFS),
+    Entry(lambda: PipelineControl(4), "4 ranks", "–", None, STREAM_TESTS, STREAM_PROOFS),
+    Entry(lambda: CreditBuffer(32, 4), "32 bit, 4 ranks", "any", None, STREAM_TESTS, STREAM_PROOFS),
     Entry(lambda: SyncMemory(64, 512), "512 × 64 bit", "any", None, "tests/rtl/test_topk/test_parts.py"),
+    Entry(
+        lambda: Pdpw16kd(36, 512, primitive=True), "512 × 36 bit", "any", None, "tests/rtl/test_pdpw16kd.py"
+    ),
     Entry(
         lambda: AdderTree(TINY.product, TINY.lanes),
         f"{TINY.lanes} terms",
         f"{TINY.product.name} → {TINY.lane_sum.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_adder_tree.py",
+        ARITHMETIC_PROOFS,
     ),
     Entry(
         lambda: Mult18x18d(CODE.width, TINY.query_code.width, primitive=True),
@@ -93,6 +79,7 @@ COMPONENTS = (
         f"{CODE.name} · {TINY.query_code.name} → {TINY.product.name}",
         None,
         "tests/rtl/test_mult18x18d.py",
+        ARITHMETIC_PROOFS,
     ),
     Entry(
         lambda: DotProduct(TINY, primitives=True),
@@ -100,6 +87,7 @@ COMPONENTS = (
         f"{CODE.name} · {TINY.query_code.name} → {TINY.dot.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_dot_product.py",
+        ARITHMETIC_PROOFS,
     ),
     Entry(
         lambda: PackedDotProduct(TINY_HEADS),
@@ -107,7 +95,8 @@ COMPONENTS = (
         f"2 × {TINY.query_code.name} · {CODE.name} → 2 × {TINY.dot.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_dot_product.py",
-        Family.ULTRASCALE_PLUS,
+        ARITHMETIC_PROOFS,
+        family=Family.ULTRASCALE_PLUS,
     ),
     Entry(
         lambda: MacArray(TINY, primitives=True),
@@ -122,7 +111,7 @@ COMPONENTS = (
         CODE.name,
         None,
         "tests/rtl/test_key_pairs.py",
-        Family.ULTRASCALE_PLUS,
+        family=Family.ULTRASCALE_PLUS,
     ),
     Entry(
         lambda: PairedMacArray(TINY_KEYS),
@@ -130,15 +119,18 @@ COMPONENTS = (
         f"2 × {CODE.name} · {TINY.query_code.name} → {TINY.dot.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_scorer.py",
-        Family.ULTRASCALE_PLUS,
+        family=Family.ULTRASCALE_PLUS,
     ),
-    Entry(lambda: LaneIssue(TINY, QUEUE_PLACES), "`tiny`", "–", None, "tests/rtl/test_scorer.py"),
+    Entry(
+        lambda: LaneIssue(TINY, QUEUE_PLACES), "`tiny`", "–", None, "tests/rtl/test_scorer.py", SCORER_PROOFS
+    ),
     Entry(
         lambda: ScoreOutput(TINY, QUEUE_PLACES),
         "`tiny`",
         f"{TINY.dot.name} → {SCORE.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_scorer.py",
+        SCORER_PROOFS,
     ),
     Entry(
         lambda: KeyPlanes(TINY),
@@ -146,6 +138,7 @@ COMPONENTS = (
         f"{CODE_HIGH_NIBBLE.name}, {CODE_LOW_NIBBLE.name} → {CODE.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_key_planes.py",
+        SCORER_PROOFS,
     ),
     Entry(
         lambda: QueryBuffer(TINY),
@@ -153,6 +146,7 @@ COMPONENTS = (
         TINY.query_code.name,
         SCORER_GOLDEN,
         "tests/rtl/test_query_buffer.py",
+        SCORER_PROOFS,
     ),
     Entry(
         lambda: Scorer(TINY, primitives=True),
@@ -160,6 +154,7 @@ COMPONENTS = (
         f"{CODE.name} · {TINY.query_code.name} → {SCORE.name}",
         SCORER_GOLDEN,
         "tests/rtl/test_scorer.py",
+        SCORER_PROOFS,
     ),
     Entry(
         lambda: FoldProduct(TINY),
@@ -202,6 +197,7 @@ COMPONENTS = (
         f"{SCORE.name} → {SCORE.name}, 2 × {GROUP_SUM.name}",
         "sim/nearkv_sim/golden/score_statistics.py",
         "tests/rtl/test_score_statistics.py",
+        UNIT_PROOFS,
     ),
     Entry(
         lambda: RowScorer(TINY),
@@ -209,6 +205,7 @@ COMPONENTS = (
         f"FP16 rows → {LOGIT.name}",
         "sim/nearkv_sim/golden/row_scorer.py",
         "tests/rtl/test_row_scorer.py",
+        UNIT_PROOFS,
     ),
     Entry(
         lambda: TopK(TOPK_DESIGNS["tiny"]),
@@ -223,12 +220,16 @@ COMPONENTS = (
         f"{EXP_ARGUMENT.name} → {EXP_MANTISSA.name} · 2^{EXP_EXPONENT.name}",
         "sim/nearkv_sim/golden/exp.py",
         "tests/rtl/test_exp_unit.py",
+        "tests/formal/test_exp_formal.py",
     ),
     Entry(
-        lambda: ProcessingUnit(PIM_DESIGNS["tiny_pim"]),
-        "`tiny_pim`",
-        "FP16 rows → sums of 48 bit",
-        "sim/nearkv_sim/golden/pim_unit.py",
-        "tests/rtl/test_pu.py",
+        ExpToFp16,
+        "–",
+        f"{EXP_MANTISSA.name} · 2^{EXP_EXPONENT.name} → FP16",
+        "sim/nearkv_sim/golden/exp.py",
+        "tests/rtl/test_exp_unit.py",
+        "tests/formal/test_exp_formal.py",
     ),
+    *PIM_COMPONENTS,
+    *BUS_COMPONENTS,
 )
