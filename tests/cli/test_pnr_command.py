@@ -151,13 +151,15 @@ def test_bad_input_is_one_line_and_writes_nothing(nearkv_pnr, monkeypatch, tmp_p
     assert nearkv_pnr(*output, "--design", "smartssd_ku15p") == 2
     assert nearkv_pnr(*output, "--seeds", 0) == 2
     assert nearkv_pnr(*output, "--query-group", 9) == 2
+    assert nearkv_pnr(*output, "--seeds", 10**11) == 2
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "nextpnr" in name else name)
     assert nearkv_pnr(*output, "--design", "tiny") == 2
     errors = capsys.readouterr().err.splitlines()
     assert "part is xcku15p-ffva1156-2-e; allowed for place and route: LFE5U-85F-6BG381C" in errors[0]
-    assert errors[1].endswith("seeds is 0; allowed: from 1")
+    assert errors[1].endswith("seeds is 0; allowed: 1 to 1000")
     assert "query_group is 9" in errors[2]
-    assert errors[3].endswith("extra `pnr` installs: pip install 'nearkv[pnr]'")
+    assert errors[3].endswith("seeds is 100000000000; allowed: 1 to 1000")
+    assert errors[4].endswith("extra `pnr` installs: pip install 'nearkv[pnr]'")
     assert not (tmp_path / "new").exists()
 
 
@@ -199,7 +201,8 @@ def test_every_port_is_reached_and_seen():
     assert [cycle for cycle in range(8, 40) if seen[cycle]] == list(range(10 + 4, 10 + 4 + 10))
 
 
-def test_designs_named_one_by_one_add_up(nearkv_pnr, tools, tmp_path):
+@pytest.mark.usefixtures("tools")
+def test_designs_named_one_by_one_add_up(nearkv_pnr, tmp_path):
     folder = tmp_path / "both"
     arguments = ["--design", "tiny", "--design", "ulx3s_85f", "--seeds", "1", "--output", str(folder)]
     assert nearkv_pnr(*arguments) == 0

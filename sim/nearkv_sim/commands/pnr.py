@@ -18,6 +18,7 @@ from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
 
 DEFAULT_DESIGNS = ("ulx3s_85f", "ecp5_5g_85f")
 DEFAULT_SEEDS = 5
+MAX_SEEDS = 1000  # minutes each
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +45,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.seeds < 1:
-        raise ValueError(f"seeds is {args.seeds}; allowed: from 1")
+    if not 1 <= args.seeds <= MAX_SEEDS:
+        raise ValueError(f"seeds is {args.seeds}; allowed: 1 to {MAX_SEEDS}")
     names = args.design or ([BOARD_DESIGN] if args.board else DEFAULT_DESIGNS)
     designs = [get_design(name) for name in dict.fromkeys(names)]
     if args.query_group is not None:
