@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 from math import floor
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from nearkv_hdl.attention.fold_config import HEAD_SLOTS, fold_lanes, fold_steps, header_beats
 from nearkv_hdl.attention.fold_unit import FoldUnit
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.designs import DESIGNS, KU15P
-from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_hdl.spec.designs import DESIGNS, KU15P, LFE5U_85F
+from nearkv_hdl.spec.layout import HEAD_DIMS, KeyFormat
 from nearkv_sim.fold_job import FoldJob, channel_tables, random_fold_job
 from nearkv_sim.golden.fold import FoldModel
 
@@ -94,6 +95,21 @@ def test_folding_keeps_up_with_the_lanes_of_every_design():
             assert cycles <= config.lane_beats_per_block(head_dim)
             assert header_beats(config, head_dim) <= cycles
             assert (HEAD_SLOTS - 1) * fold_steps(config, head_dim) >= FoldUnit(config).place_latency
+
+
+def test_folding_keeps_up_in_blocks_of_128_tokens_whatever_the_build():
+    """The slowest per head_dim: as many lanes as bus and head_dim allow, and every number of query heads."""
+    for bus_bytes, head_dim, group in product((4, 8, 16, 32, 64, 128), HEAD_DIMS, range(1, 9)):
+        config = DesignConfig(
+            name="custom",
+            device=LFE5U_85F,
+            bus_bytes=bus_bytes,
+            lanes=min(2 * bus_bytes, head_dim),
+            query_group=group,
+            head_dims=(head_dim,),
+            clock_hz=1,
+        )
+        assert group * fold_steps(config, head_dim) <= config.lane_beats_per_block(head_dim)
 
 
 def test_stored_headers_are_centre_scale_and_mean_code():

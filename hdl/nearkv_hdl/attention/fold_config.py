@@ -15,7 +15,7 @@ HEAD_SLOTS = 4
 QUEUED_BLOCKS = 2
 
 # Right shift that turns a product of mantissa and scale (in 2^-24) into a code at e = 0: 24 + fraction bits
-# of the query − L, in −6…90 for every finite FP16 query and L from −24 to 30.
+# of the query − L, in 0…90 for every finite FP16 query and L from −24 to 24.
 UNIT = Format(8, signed=True, overflow=Overflow.ERROR)
 FOLD_PRODUCT = Format(27, signed=True)  # |mantissa · significand| ≤ 2^15 · 2047 < 2^26
 HALF_STEPS = Format(9, signed=True)  # 2·mean_code + 1
@@ -37,7 +37,8 @@ def fold_lanes(design: DesignConfig) -> int:
     """Channels that either pass folds per cycle: the power of two with which folding keeps up with the lanes.
 
     A block has query_group·head_dim products and lasts block_tokens·head_dim/lanes cycles. A bus beat of the
-    header must hold as many FP16 numbers, which bounds it where blocks are very short.
+    header must hold as many FP16 numbers, which bounds it where blocks are shorter than the layout's 128
+    tokens: folding may then fall behind.
     """
     needed = -(-design.query_group * design.lanes // design.block_tokens)
     return min(1 << (needed - 1).bit_length(), design.lanes, design.bus_bytes // FP16_BYTES)

@@ -32,9 +32,9 @@ class FoldUnit(wiring.Component):
     next, whichever block and job that belongs to. Headers have multipliers of their own, three per lane of
     the first and one of the second pass, so that key beats are never interrupted.
 
-    Timing: one block per query_group · head_dim / fold_lanes cycles (`block_interval`), which is no longer
-    than the scorer works on one. `latency` cycles from a block's last header beat to its command, on an
-    idle unit.
+    Timing: one block per query_group · head_dim / fold_lanes cycles (`block_interval`), which with blocks of
+    128 tokens is no longer than the scorer works on one. `latency` cycles from a block's last header beat to
+    its command, on an idle unit.
     Stalls: passes never stop within a head. A first pass starts with a header, a query set and one of
     HEAD_SLOTS places; a second pass with a place for all of its codes. No ready depends on a valid.
     Numerics: exact integers with the roundings of the formula. `o_overflow` if a header is not finite or a

@@ -23,9 +23,10 @@ class KeyScorer(wiring.Component):
     Formula: that of Scorer with the codes, shifts and biases of FoldUnit, so that scores equal those of
     queries folded by the host; beside them the statistics of ScoreStatistics.
 
-    Timing: a lane beat per cycle; folding keeps up, since a block's passes take no longer than its lane beats
-    and run one to two blocks ahead. `latency` as of Scorer. Header and key beats come on ports of their own
-    and do not wait for each other; where one bus carries both, headers are wanted two blocks ahead.
+    Timing: a lane beat per cycle; with blocks of 128 tokens folding keeps up, since a block's passes take no
+    longer than its lane beats and run one to two blocks ahead. `latency` as of Scorer. Header and key beats
+    come on ports of their own and do not wait for each other; where one bus carries both, headers are wanted
+    two blocks ahead.
     Stalls: as FoldUnit, Scorer and ScoreStatistics; any port may pause at any time. After a job's last token
     scores wait for the statistics (`ScoreStatistics.job_gap`), which the output queue absorbs where a token
     takes several lane beats.
