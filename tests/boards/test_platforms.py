@@ -1,5 +1,6 @@
 """Parts and build scripts of boards and cards."""
 
+import importlib.util
 import re
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from nearkv_hdl.platforms.ulx3s import BAUD, Ulx3s85F, Ulx3sUartScorer
 from nearkv_hdl.platforms.xilinx_cards import AlveoU50, ScorerOnCard, SmartSsdKu15P
 from nearkv_hdl.spec.designs import KU15P, LFE5U_85F, U50, get_design
+from nearkv_sim.synthesis.board import place_board
 
 CARDS = {"alveo_u50": (AlveoU50, U50), "smartssd_ku15p": (SmartSsdKu15P, KU15P)}
 # The scorer itself is large: a narrow one on the same part goes through the same script.
@@ -81,3 +83,11 @@ def test_ulx3s_is_constrained_to_its_oscillator_and_pins():
 def test_a_design_of_another_part_is_refused(platform, top, reason):
     with pytest.raises(ValueError, match=reason):
         platform().build(top, do_build=False)
+
+
+def test_a_board_needs_a_known_name_and_its_pins(monkeypatch):
+    with pytest.raises(ValueError, match="board is 'arty'; allowed: ulx3s"):
+        place_board("arty", get_design("tiny"), [1])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"extra `boards` installs: pip install 'nearkv\[boards\]'"):
+        place_board("ulx3s", get_design("tiny"), [1])

@@ -1,6 +1,8 @@
 """The scorer behind a serial line: bit-level line, whole protocol, what is lost or damaged on the way."""
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ import pytest
 from nearkv.codec.key_block import pack_blocks, quantise_keys
 from nearkv.codec.query import fold_query, prepare_query
 from nearkv.device.errors import DeviceError, DeviceTimeout
-from nearkv.device.serial_link import SerialLink, SerialScorer, encode_frame
+from nearkv.device.serial_link import SerialLink, SerialScorer, encode_frame, open_serial
 from nearkv_hdl.attention.query_buffer import command_layout
+from nearkv_hdl.platforms.ulx3s import TIMEOUT_MS
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec import serial_frames as frames
 from nearkv_hdl.spec.designs import get_design
@@ -259,6 +262,20 @@ def test_the_hosts_command_is_the_scorers(name):
         )
         assert int.from_bytes(packed, "little") == int.from_bytes(words[0].astype("<u4").tobytes(), "little")
         assert frames.command_bits(design) == command_layout(design).size
+
+
+def test_a_port_is_opened_with_pyserial_if_it_is_there(monkeypatch):
+    opened = []
+    module = SimpleNamespace(Serial=lambda *place, **options: opened.append((place, options)) or "port")
+    monkeypatch.setitem(sys.modules, "serial", module)
+    assert open_serial("/dev/ttyUSB0", 500_000) == "port"
+    (((path, baud), options),) = opened
+    assert (path, baud, list(options)) == ("/dev/ttyUSB0", 500_000, ["timeout"])
+    # The device gives a request up earlier than the host its answer.
+    assert options["timeout"] * 1000 > 2 * TIMEOUT_MS
+    monkeypatch.setitem(sys.modules, "serial", None)
+    with pytest.raises(ValueError, match=r"extra `serial` installs: pip install 'nearkv\[serial\]'"):
+        open_serial("/dev/ttyUSB0")
 
 
 def test_identity_is_whole(port, design):

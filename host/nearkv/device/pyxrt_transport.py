@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from nearkv.device.access import RetryingAccess
 from nearkv.device.errors import DeviceError, DeviceTimeout, TransferError
 from nearkv.device.pyxrt_memory import PyxrtMemory, check_memory_bytes
 from nearkv.device.transport import Bytes, Int64, Transport, TransportCounters
@@ -152,14 +153,14 @@ class PyxrtTransport(Transport):
         if timeout_ps < 1:
             raise ValueError(f"timeout_ps is {timeout_ps}; allowed: from 1")
         deadline_ps = self.now_ps + timeout_ps
-        while not (events := self.read_register(reg.EVENTS.offset)):
+        access = RetryingAccess(self)
+        while not (events := access.read(reg.EVENTS)):
             if self.now_ps >= deadline_ps:
                 raise DeviceTimeout(f"transport pyxrt: no interrupt within {timeout_ps} ps")
         if events & ~reg.EVENTS.used_mask:  # all ones, when the link is down
             raise DeviceError(f"transport pyxrt: EVENTS is {events:#x}, no events")
         self._jobs += 1
-        low, high = (self.read_register(reg.CYCLES.offset + at) for at in (0, WORD_BYTES))
-        self._cycles += high << 32 | low
+        self._cycles += access.read(reg.CYCLES)
 
     def close(self) -> None:
         """Let XRT free buffer, compute unit and device: it does so when nobody holds them any more."""

@@ -120,6 +120,16 @@ def test_waiting_polls_until_the_deadline(transport):
         transport.wait_interrupt(0)
 
 
+def test_a_failed_poll_is_repeated_once(transport):
+    transport.module.failures = 1
+    with pytest.raises(DeviceTimeout):
+        transport.wait_interrupt(1)
+    assert transport.module.failures == 0
+    transport.module.failures = 2
+    with pytest.raises(DeviceError, match="read of EVENTS failed twice"):
+        transport.wait_interrupt(1)
+
+
 def test_a_dead_link_is_no_event(transport, card, monkeypatch):
     monkeypatch.setattr(card, "read_register", lambda _: 0xFFFF_FFFF)
     with pytest.raises(DeviceError, match="EVENTS is 0xffffffff, no events"):
