@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from nearkv.codec.key_block import BlockHeaders, KeyBlocks, quantise_keys
 from nearkv.codec.query import (
     FIXED_POINT_BITS,
-    MIN_SCORE_FRACTION_BITS,
     PreparedQuery,
     fold_query,
     prepare_query,
@@ -22,6 +21,7 @@ from nearkv_hdl.attention.fold_queries import mantissa_layout, query_set_layout
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import CODE, QUERY_MANTISSA
 from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_hdl.spec.score_statistics import MIN_SCORE_FRACTION_BITS
 from nearkv_sim.cosim.words import pack_words
 from nearkv_sim.golden.fold import FoldModel, fold_units
 from nearkv_sim.scorer_job import ScorerJob

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.formats import BIAS, SHIFT, Format, Overflow, Rounding
+from nearkv_hdl.spec.formats import BIAS, BIAS_GUARD_BITS, SHIFT, Format, Overflow, Rounding
 from nearkv_hdl.spec.layout import FP16_BYTES
 
 QUERY_SETS = 2  # one in use, one loading
@@ -23,7 +23,6 @@ TWICE_MEAN = Format(10, signed=True)  # 2·mean_code, or 2·mean_code − 15 in 
 
 # The bias. Terms are rounded at BIAS_GUARD_BITS below a score's last bit; bounded scores bound each of a
 # term's two parts by 2^(31 + BIAS_GUARD_BITS).
-BIAS_GUARD_BITS = 8
 TERM_INTEGER_BITS = BIAS.width + BIAS_GUARD_BITS
 # Both parts are cut off (floored) below 2^-36 and then added. The sum rounds as the uncut one: if only one
 # was cut, all else in the sum is a multiple of 2^-36; if both were, they are below 2^-11 and 2^-3 (27 and 36

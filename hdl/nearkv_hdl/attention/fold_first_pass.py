@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.arith.adder_tree import AdderTree, delayed, shape_of
 from nearkv_hdl.attention.dot_product import accumulated
 from nearkv_hdl.attention.fold_config import (
-    BIAS_GUARD_BITS,
     TERM,
     UNIT,
     anchor,
@@ -19,7 +18,7 @@ from nearkv_hdl.attention.fold_config import (
 from nearkv_hdl.attention.fold_product import FoldProduct
 from nearkv_hdl.spec.attention import FP16_BITS
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.formats import CODE, QUERY_MANTISSA, SHIFT
+from nearkv_hdl.spec.formats import BIAS_GUARD_BITS, CODE, QUERY_MANTISSA, SHIFT
 
 
 class FoldFirstPass(wiring.Component):

@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.arith.adder_tree import delayed, shape_of
 from nearkv_hdl.arith.fp16 import NUMBER, number_of_fp16
 from nearkv_hdl.attention.fold_config import (
-    BIAS_GUARD_BITS,
     FOLD_PRODUCT,
     HALF_STEPS,
     TERM,
@@ -21,7 +20,7 @@ from nearkv_hdl.attention.fold_config import (
 from nearkv_hdl.attention.fold_shift import FoldShift
 from nearkv_hdl.spec.attention import FP16_BITS
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.formats import CODE, QUERY_MANTISSA
+from nearkv_hdl.spec.formats import BIAS_GUARD_BITS, CODE, QUERY_MANTISSA
 
 
 class FoldProduct(wiring.Component):

@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 
 from nearkv.codec.key_block import BlockHeaders, Float16, check_fp16_rows
 from nearkv.codec.rounding import rhu
-from nearkv_hdl.spec.formats import CODE, QUERY_MANTISSA, SCORE, SHIFT, Format
+from nearkv_hdl.spec.formats import BIAS_GUARD_BITS, CODE, QUERY_MANTISSA, SCORE, SHIFT, Format
 from nearkv_hdl.spec.layout import MAX_QUERY_GROUP, KeyFormat, check_head_dim
+from nearkv_hdl.spec.score_statistics import MAX_SCORE_FRACTION_BITS, MIN_SCORE_FRACTION_BITS
 
 Int64 = NDArray[np.int64]
 
 LOG2_E = 1.4426950408889634  # log2(e), the nearest float64
 FIXED_POINT_BITS = 24  # every finite FP16 number is an integer multiple of 2^-24
-BIAS_GUARD_BITS = 8  # each product of the bias is rounded at 2^-8 of a score's last bit
-MAX_SCORE_FRACTION_BITS = 24
-MIN_SCORE_FRACTION_BITS = -24
 # A score's rounding: 256 channels · ½ step of q' · |code − mean_code| ≤ 255 · 2^7 is below 2^22, and the
 # roundings of the bias add less than 2: together they are below this.
 _ROUNDING_MARGIN = 1 << 23
