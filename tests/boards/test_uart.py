@@ -90,6 +90,29 @@ def test_a_line_four_per_cent_off(deviation):
     assert bytes(received) == SENT
 
 
+@pytest.mark.parametrize("divisor", [4, 5, 16])
+def test_latencies(divisor):
+    sender, receiver = UartTransmitter(divisor), UartReceiver(divisor)
+    loop = Module()
+    loop.submodules += sender, receiver
+    loop.d.comb += receiver.i.eq(sender.o)
+    found = {}
+
+    async def watch(ctx):
+        ctx.set(sender.i.payload, 0x5A)
+        ctx.set(sender.i.valid, 1)
+        for cycle in range(12 * divisor):
+            _, _, line, valid = await ctx.tick().sample(sender.o, receiver.o.valid)
+            ctx.set(sender.i.valid, 0)
+            if not line:
+                found.setdefault("edge", cycle)
+            if valid:
+                found.setdefault("byte", cycle)
+
+    simulate(loop, watch, limit=13 * divisor)
+    assert found == {"edge": sender.latency, "byte": sender.latency + receiver.latency}
+
+
 def test_a_glitch_and_a_missing_stop_bit_are_no_bytes():
     receiver = UartReceiver(16)
     received = []

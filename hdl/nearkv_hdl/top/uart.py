@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 LEAST_DIVISOR = 4  # below, the middle of a bit is no longer told from its edges
 _DATA_BITS = 8
 _FRAME_BITS = 1 + _DATA_BITS + 1
+_SYNCHRONISER_RANKS = 2
 
 
 def check_divisor(divisor: int) -> None:
@@ -22,8 +23,9 @@ class UartReceiver(wiring.Component):
 
     Formula: a falling edge begins a byte; its bits are sampled in their middle, lowest first. A byte whose
     stop bit is 0, or whose start bit is not 0 any more in its middle, is dropped.
-    Timing: the byte leaves half a bit after its stop bit began, two cycles of synchroniser later, and is
-    lost if it is not taken in its cycle. With a divisor from 16, the line may be 4 % faster or slower.
+    Timing: `latency` from the falling edge to the byte, in the middle of its stop bit; `interval` is 10 bits.
+    A byte that is not taken in its cycle is lost. With a divisor from 16, the line may be 4 % faster or
+    slower.
     Numerics: none.
     Reset: idle.
 
@@ -43,10 +45,20 @@ class UartReceiver(wiring.Component):
         self.divisor = divisor
         super().__init__({"i": In(1, init=1), "o": Out(stream.Signature(8, always_ready=True))})
 
+    @property
+    def latency(self) -> int:
+        """Cycles from a byte's first edge at the pin to the byte."""
+        return _SYNCHRONISER_RANKS + self.divisor // 2 + (_FRAME_BITS - 1) * self.divisor + 1
+
+    @property
+    def interval(self) -> int:
+        """Cycles between two bytes of a line that is never idle."""
+        return _FRAME_BITS * self.divisor
+
     def elaborate(self, platform):
         m = Module()
         line = Signal(init=1)
-        m.submodules.synchroniser = cdc.FFSynchronizer(self.i, line, init=1)
+        m.submodules.synchroniser = cdc.FFSynchronizer(self.i, line, init=1, stages=_SYNCHRONISER_RANKS)
         wait = Signal(range(self.divisor))
         bits_left = Signal(range(_FRAME_BITS + 1))
         shift = Signal(_FRAME_BITS, reset_less=True)  # start bit lowest when all are in
@@ -73,7 +85,7 @@ class UartTransmitter(wiring.Component):
     """Bytes onto a line.
 
     Formula: start bit 0, data bits lowest first, stop bit 1.
-    Timing: interval 10 · divisor cycles; `ready` only between bytes.
+    Timing: latency 1 to the start bit, interval 10 · divisor cycles; `ready` only between bytes.
     Numerics: none.
     Reset: idle, line high.
 
@@ -92,6 +104,11 @@ class UartTransmitter(wiring.Component):
         check_divisor(divisor)
         self.divisor = divisor
         super().__init__({"i": In(stream.Signature(8)), "o": Out(1, init=1)})
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a byte to its start bit."""
+        return 1
 
     @property
     def interval(self) -> int:
