@@ -14,8 +14,8 @@ import nearkv_hdl
 from nearkv_sim.synthesis.catalogue import COMPONENTS
 from nearkv_sim.synthesis.catalogue_left_out import LEFT_OUT
 
-# Without `top` and `migrate`, whose components serve one board and one kernel.
-PACKAGES = ("arith", "attention", "bus", "pim", "stream", "memory", "pdpw16kd", "few_pins")
+# Without `top`, whose components serve one board and one kernel.
+PACKAGES = ("arith", "attention", "bus", "migrate", "pim", "stream", "memory", "pdpw16kd", "few_pins")
 SECTIONS = ("formula", "timing", "numerics", "args", "members")
 
 

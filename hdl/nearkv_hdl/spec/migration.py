@@ -36,8 +36,9 @@ class Order(IntEnum):
 
 
 class Move(IntFlag):
-    """What is asked of a move. None: bytes are copied as they lie."""
+    """What is asked of a move."""
 
+    COPY = 0  # away from the processing units, bytes as they lie
     UP = 1  # towards the processing units; without it, away from them
     RELAYOUT = 2  # up: row-major to PIM layout; down: PIM layout to row-major
     QUANTISE = 4  # down only: FP16 to INT8 records. Lossy
@@ -56,6 +57,7 @@ class MoveCode(IntEnum):
     TABLE_ERROR = 5  # the entry could not be read
     READ_ERROR = 6
     WRITE_ERROR = 7
+    OUTSIDE = 8  # the table's address is not aligned to a block, or the block not inside the window
 
 
 class Digit(NamedTuple):

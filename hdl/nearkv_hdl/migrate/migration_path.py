@@ -1,0 +1,258 @@
+"""One path between a PIM device and a far memory, with everything that happens to data on the way."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nearkv_hdl.bus.axi import axi_read, axi_write
+from nearkv_hdl.bus.axi_reader import AxiReader
+from nearkv_hdl.bus.axi_writer import AxiWriter
+from nearkv_hdl.bus.transfer import TransferCode
+from nearkv_hdl.migrate.idle_gate import IdleGate
+from nearkv_hdl.migrate.move_planner import has
+from nearkv_hdl.migrate.moves import BYTES_BITS, CODE_BITS, FLAG_BITS, MoveShapes
+from nearkv_hdl.migrate.relayout import Relayout
+from nearkv_hdl.migrate.row_expander import RowExpander
+from nearkv_hdl.migrate.row_quantiser import RowQuantiser
+from nearkv_hdl.migrate.tile_commands import TileCommands
+from nearkv_hdl.migrate.width import Narrow, Widen
+from nearkv_hdl.spec.migration import PARTS, Move, MoveCode, Order
+
+_JOBS = 2  # under way at once: one follows the other
+_OUTSTANDING = 8  # bursts
+
+
+class MigrationPath(wiring.Component):
+    """Executes jobs: reads one side, changes layout and format, writes the other.
+
+    Formula: up: far memory, [RowExpander], IdleGate, Relayout, device. Down: device, IdleGate, Relayout,
+    [RowQuantiser], far memory. Inside, beats have the wider side's width.
+    Timing: a beat of the narrower side per cycle, once the first tile is complete; jobs of one kind (flags)
+    follow without a gap, a job of another kind once the path is empty. `latency` from a job to the first
+    read command.
+    Stalls: of any channel of the buses; compute, for `patience_cycles` a beat.
+    Numerics: of RowQuantiser and RowExpander; otherwise bytes are unchanged.
+    Cuts: as its children.
+    Reset: everything; only together with the buses.
+
+    Args:
+        shapes: of the jobs, and the layout.
+        device_bytes, far_bytes: widths of both buses.
+        patience_cycles: see IdleGate.
+        burst_beats: see BurstSplitter.
+
+    Members:
+        i_job: jobs inside the windows.
+        o_result: a MoveCode per job, in order: DONE, READ_ERROR or WRITE_ERROR.
+        i_compute_busy: see IdleGate.
+        device_base, device_window, far_base, far_window: windows of both sides.
+        o_idle: no job is under way.
+        o_invalid: since reset, a number that cannot be quantised or a scale that cannot be expanded.
+        m_axi_device_read, m_axi_device_write, m_axi_far_read, m_axi_far_write: buses.
+
+    Raises ValueError for widths that a child refuses.
+
+    """
+
+    def __init__(
+        self,
+        shapes: MoveShapes,
+        device_bytes: int,
+        far_bytes: int,
+        patience_cycles: int = 64,
+        burst_beats: int = 16,
+    ) -> None:
+        layout = shapes.layout
+        self.shapes = shapes
+        self.beat_bytes = max(device_bytes, far_bytes, layout.column_bytes)
+        self.device_bytes, self.far_bytes = device_bytes, far_bytes
+        address_bits = shapes.address_bits
+        sizes = (burst_beats, _OUTSTANDING)
+        self._readers = [
+            AxiReader(width, *sizes, address_bits=address_bits) for width in (device_bytes, far_bytes)
+        ]
+        self._writers = [
+            AxiWriter(width, *sizes, address_bits=address_bits) for width in (device_bytes, far_bytes)
+        ]
+        self._commands = [TileCommands(shapes) for _ in range(2)]
+        self._expander = RowExpander(layout, self.beat_bytes)
+        self._quantiser = RowQuantiser(layout, self.beat_bytes)
+        self._relayout = Relayout(layout, self.beat_bytes, self.beat_bytes, shapes.tiles_bits)
+        self._gate = IdleGate(8 * self.beat_bytes, patience_cycles)
+        address = In(address_bits)
+        super().__init__(
+            {
+                "i_job": In(stream.Signature(shapes.job)),
+                "o_result": Out(stream.Signature(CODE_BITS)),
+                "i_compute_busy": In(1),
+                "device_base": address,
+                "device_window": address,
+                "far_base": address,
+                "far_window": address,
+                "o_idle": Out(1),
+                "o_invalid": Out(1),
+                "m_axi_device_read": Out(axi_read(address_bits, device_bytes)),
+                "m_axi_device_write": Out(axi_write(address_bits, device_bytes)),
+                "m_axi_far_read": Out(axi_read(address_bits, far_bytes)),
+                "m_axi_far_write": Out(axi_write(address_bits, far_bytes)),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a job to the first read address."""
+        return 1 + self._commands[0].latency + self._readers[0].latency
+
+    @property
+    def interval(self) -> int:
+        """Cycles between two beats of the narrower side."""
+        return 1
+
+    def elaborate(self, platform):
+        m = Module()
+        shapes = self.shapes
+        for name, unit in (
+            ("expander", self._expander),
+            ("quantiser", self._quantiser),
+            ("relayout", self._relayout),
+            ("gate", self._gate),
+        ):
+            m.submodules[name] = unit
+        expander, quantiser = self._expander, self._quantiser
+        relayout, gate = self._relayout, self._gate
+        m.d.comb += [
+            gate.i_compute_busy.eq(self.i_compute_busy),
+            self.o_invalid.eq(expander.o_invalid | quantiser.o_invalid),
+        ]
+
+        # A job: commands of both sides, orders of its tiles, the statuses it is owed.
+        job = Signal(shapes.job, reset_less=True)
+        job_valid = Signal()
+        flags = Signal(FLAG_BITS, reset_less=True)  # of all jobs under way
+        up = has(flags, Move.UP)
+        quantise, expand = has(flags, Move.QUANTISE), has(flags, Move.EXPAND)
+        debt_layout = data.StructLayout({"reads": BYTES_BITS, "writes": BYTES_BITS})
+        m.submodules.debts = debts = fifo.SyncFIFOBuffered(width=debt_layout.size, depth=_JOBS)
+        under_way = Signal(range(_JOBS + 1))
+        starts, done = Signal(), Signal()
+        m.d.sync += under_way.eq(under_way + starts - done)
+        m.d.comb += [self.i_job.ready.eq(~job_valid), self.o_idle.eq(~job_valid & (under_way == 0))]
+        with m.If(~job_valid):
+            m.d.sync += [job.eq(self.i_job.payload), job_valid.eq(self.i_job.valid)]
+        read_commands, write_commands = self._commands
+        m.submodules.read_commands = read_commands
+        m.submodules.write_commands = write_commands
+        job_up, job_relayout = has(job.flags, Move.UP), has(job.flags, Move.RELAYOUT)
+        same = job.flags == flags
+        # What follows takes a job in the same cycle: all of it must be ready.
+        takers = (read_commands.i, write_commands.i, relayout.i_job)
+        all_ready = Cat(taker.ready for taker in takers).all() & (under_way != _JOBS)
+        m.d.comb += starts.eq(job_valid & all_ready & ((under_way == 0) | same))
+        m.d.comb += [taker.valid.eq(starts) for taker in takers]
+        owed = data.View(debt_layout, debts.w_data)
+        halves = Mux(job_relayout, job.tiles * PARTS, 1)
+        read, write = read_commands.i.payload, write_commands.i.payload
+        m.d.comb += [
+            read.address.eq(job.source),
+            read.pim.eq(job_relayout & ~job_up),
+            read.records.eq(has(job.flags, Move.EXPAND)),
+            write.address.eq(job.destination),
+            write.pim.eq(job_relayout & job_up),
+            write.records.eq(has(job.flags, Move.QUANTISE)),
+            read.tiles.eq(job.tiles),
+            write.tiles.eq(job.tiles),
+            relayout.i_job.payload.tiles.eq(job.tiles),
+            relayout.i_job.payload.source.eq(Mux(read.pim, Order.PIM, Order.ROWS)),
+            relayout.i_job.payload.destination.eq(Mux(write.pim, Order.PIM, Order.ROWS)),
+            owed.reads.eq(Mux(job_up, 1, halves)),
+            owed.writes.eq(Mux(job_up, halves, 1)),
+            debts.w_en.eq(starts),
+            debts.r_en.eq(done),
+        ]
+        with m.If(starts):
+            m.d.sync += [job_valid.eq(0), flags.eq(job.flags)]
+
+        # Data: reader of one side, writer of the other.
+        widened, narrowed = [], []
+        for side, width in enumerate((self.device_bytes, self.far_bytes)):
+            reader, writer = self._readers[side], self._writers[side]
+            widen, narrow = Widen(width, self.beat_bytes), Narrow(self.beat_bytes, width)
+            m.submodules[f"reader{side}"], m.submodules[f"writer{side}"] = reader, writer
+            m.submodules[f"widen{side}"], m.submodules[f"narrow{side}"] = widen, narrow
+            name = ("device", "far")[side]
+            base, size = getattr(self, f"{name}_base"), getattr(self, f"{name}_window")
+            for unit, direction in ((reader, "read"), (writer, "write")):
+                m.d.comb += [unit.window_base.eq(base), unit.window_bytes.eq(size)]
+                wiring.connect(m, unit.m_axi, wiring.flipped(getattr(self, f"m_axi_{name}_{direction}")))
+            m.d.comb += [
+                widen.i.valid.eq(reader.o_data.valid),
+                widen.i.payload.eq(reader.o_data.payload.data),
+                reader.o_data.ready.eq(widen.i.ready),
+            ]
+            wiring.connect(m, narrow.o, writer.i_data)
+            widened.append(widen.o)
+            narrowed.append(narrow.i)
+        _steer(m, read_commands.o, [reader.i_command for reader in self._readers], up)
+        _steer(m, write_commands.o, [writer.i_command for writer in self._writers], ~up)
+        down_beats, up_beats = widened
+        _join(m, [down_beats, up_beats, expander.o], gate.i, Mux(up, Mux(expand, 2, 1), 0))
+        _feed(m, up_beats, expander.i, expand)
+        wiring.connect(m, gate.o, relayout.i)
+        _feed(m, relayout.o, quantiser.i, quantise)
+        _feed(m, relayout.o, narrowed[0], up)
+        _join(m, [relayout.o, quantiser.o], narrowed[1], quantise, enable=~up)
+
+        # Results: all statuses of the oldest job.
+        debt = data.View(debt_layout, debts.r_data)
+        failed = {}
+        counted = []
+        for what, units, on_far in (("reads", self._readers, up), ("writes", self._writers, ~up)):
+            seen = Signal(BYTES_BITS, name=f"{what}_seen")
+            error = Signal(name=f"{what}_failed")
+            valid = Mux(on_far, units[1].o_status.valid, units[0].o_status.valid)
+            code = Mux(on_far, units[1].o_status.payload.code, units[0].o_status.payload.code)
+            wants = debts.r_rdy & (seen != getattr(debt, what))
+            for side, unit in enumerate(units):
+                m.d.comb += unit.o_status.ready.eq(wants & (on_far if side else ~on_far))
+            with m.If(done):
+                m.d.sync += [seen.eq(0), error.eq(0)]
+            with m.Elif(wants & valid):
+                m.d.sync += [seen.eq(seen + 1), error.eq(error | (code != TransferCode.OKAY))]
+            failed[what] = error
+            counted.append(seen == getattr(debt, what))
+        error_code = Mux(failed["reads"], MoveCode.READ_ERROR, MoveCode.WRITE_ERROR)
+        m.d.comb += [
+            self.o_result.valid.eq(debts.r_rdy & counted[0] & counted[1]),
+            self.o_result.payload.eq(Mux(failed["reads"] | failed["writes"], error_code, MoveCode.DONE)),
+            done.eq(self.o_result.valid & self.o_result.ready),
+        ]
+        return m
+
+
+def _steer(m: Module, source, sinks, choice) -> None:
+    """One stream to the second sink where `choice`, else to the first."""
+    for side, sink in enumerate(sinks):
+        chosen = choice if side else ~choice
+        m.d.comb += [sink.valid.eq(source.valid & chosen), sink.payload.eq(source.payload)]
+    m.d.comb += source.ready.eq(Mux(choice, sinks[1].ready, sinks[0].ready))
+
+
+def _feed(m: Module, source, sink, chosen) -> None:
+    """To a sink if chosen; nothing else drives the source's ready then."""
+    m.d.comb += [sink.valid.eq(source.valid & chosen), sink.payload.eq(source.payload)]
+    with m.If(chosen):
+        m.d.comb += source.ready.eq(sink.ready)
+
+
+def _join(m: Module, sources, sink, choice, enable=1) -> None:
+    """The chosen of several streams to a sink."""
+    with m.If(enable), m.Switch(choice):
+        for index, source in enumerate(sources):
+            with m.Case(index):
+                m.d.comb += [
+                    sink.valid.eq(source.valid),
+                    sink.payload.eq(source.payload),
+                    source.ready.eq(sink.ready),
+                ]
