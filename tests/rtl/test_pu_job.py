@@ -13,6 +13,12 @@ from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS, get_pim_design
 from nearkv_sim.cosim import CompiledComponent, Stalls
 from nearkv_sim.pim_job import PimJob, random_job
+from nearkv_sim.pim_verilog import PIM_MODULE, pim_verilog
+from nearkv_sim.synthesis.budgets import budget_problems
+from nearkv_sim.synthesis.pim import PIM_FAMILY, computed_totals
+from nearkv_sim.synthesis.pim_budgets import PIM_BUDGETS, TINY_PIM_RTL
+from nearkv_sim.synthesis.resources import count_resources
+from nearkv_sim.synthesis.yosys import synthesise
 
 DRAIN_CYCLES = 100
 # Half of the small device, so that other groups enter through ports; it compiles in seconds. A design at full
@@ -56,6 +62,19 @@ def test_bits_under_pauses_and_cycles_at_full_rate(design, merge):
         assert run(job).cycles == job.full_rate_cycles
         for stalls in (Stalls(1), Stalls(2, 0.5, 0.7, mean_burst_cycles=9)):
             run(job, stalls)
+
+
+@pytest.mark.slow
+def test_the_small_device_in_one_netlist_takes_what_its_components_do():
+    """Two minutes of Yosys; nothing is optimised away between components but a few LUTs."""
+    design = get_pim_design("tiny_pim")
+    netlist = synthesise(pim_verilog(design), PIM_MODULE, PIM_FAMILY)
+    used = count_resources(netlist.cells, PIM_FAMILY)
+    computed, _ = computed_totals(design, PIM_BUDGETS["tiny_pim"])
+    assert budget_problems("whole", used, {"whole": TINY_PIM_RTL}) == []
+    assert (used.dsps, used.brams, used.carries) == (computed.dsps, computed.brams, computed.carries)
+    assert computed.luts == pytest.approx(used.luts, rel=0.01)
+    assert computed.flip_flops == pytest.approx(used.flip_flops, rel=0.01)
 
 
 @pytest.mark.parametrize("stream", ["i_rows_1", "i_level1_1"])

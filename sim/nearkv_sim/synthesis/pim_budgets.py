@@ -34,3 +34,5 @@ PIM_BUDGETS: dict[str, dict[str, Resources]] = {
         "final division": _DIVISION,
     },
 }
+# The RTL of the small device in one netlist, which takes Yosys two minutes; larger ones are only computed.
+TINY_PIM_RTL = Resources(luts=23_564, flip_flops=19_057, dsps=97, carries=2_329)
