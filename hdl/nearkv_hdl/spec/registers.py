@@ -53,6 +53,7 @@ class ErrorCode(IntEnum):
     START_WHILE_BUSY = 11  # ap_start before the job in flight had finished
     QUERY_CODE = 12  # a folded code outside the design's format
     SCORE_OVERFLOW = 13  # a score that does not fit 32 bits
+    BUS_ERROR = 14  # the memory answered a read or a write with SLVERR or DECERR; a card model never does
 
 
 RW, RO, WO = Access.READ_WRITE, Access.READ_ONLY, Access.WRITE_ONLY

@@ -33,19 +33,21 @@ class Memory:
     """Memory behind cocotbext-axi's subordinate, with bad addresses.
 
     Attributes:
-        content: bytes from MEMORY_BASE on.
+        base: address of the first byte.
+        content: bytes from there on.
         bad: response by beat address.
 
     """
 
-    def __init__(self, bus_bytes: int, content: bytes) -> None:
+    def __init__(self, bus_bytes: int, content: bytes, base: int = MEMORY_BASE) -> None:
         self.bus_bytes = bus_bytes
+        self.base = base
         self.content = bytearray(content)
         self.bad: dict[int, AxiResp] = {}
         self.response = AxiResp.OKAY  # of the failure that is being reported
 
     def _offset(self, address: int, nbytes: int) -> int:
-        offset = address - MEMORY_BASE
+        offset = address - self.base
         if not 0 <= offset <= len(self.content) - nbytes:
             raise IndexError(f"{nbytes} bytes at {address:#x} are outside the memory")
         if response := self.bad.get(address // self.bus_bytes * self.bus_bytes):

@@ -1,0 +1,232 @@
+"""Checks of a job: its arguments, then each of its descriptors, in the order of the register table's errors."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.bus.control import ARGUMENTS
+from nearkv_hdl.bus.job_control import Fault
+from nearkv_hdl.bus.window import WindowCheck
+from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.formats import BIAS, SHIFT, TOKEN_INDEX
+from nearkv_hdl.spec.layout import (
+    BLOCK_ALIGN_BYTES,
+    DESCRIPTOR_BYTES,
+    MAX_QUERY_GROUP,
+    SCORE_BYTES,
+    KeyFormat,
+)
+from nearkv_hdl.spec.registers import ErrorCode
+from nearkv_hdl.stream.pipeline import PipelineControl
+
+ALIGN_BYTES = 64  # descriptors, query codes and results, see the register table
+HEADS_BITS = MAX_QUERY_GROUP.bit_length()
+_HEAD_DIM_BITS = 9  # up to 256
+_LENGTH_BITS = 32
+# As spec.layout.BlockDescriptor packs it.
+DESCRIPTOR = data.StructLayout(
+    {
+        "key_address": 64,
+        "first_token": TOKEN_INDEX.width,
+        "head_dim": 16,
+        "key_format": 8,
+        "heads": 8,
+        "query_address": 64,
+        "bias": data.ArrayLayout(shape_of(BIAS), MAX_QUERY_GROUP),
+        "shift": data.ArrayLayout(8, MAX_QUERY_GROUP),
+    }
+)
+CHECKED = data.StructLayout(
+    {"descriptor": DESCRIPTOR, "key_bytes": _LENGTH_BITS, "query_bytes": _LENGTH_BITS, "fault": Fault}
+)
+
+
+def code_bytes(design: DesignConfig) -> int:
+    """Bytes of one folded code in memory."""
+    return 1 if design.query_bits <= 8 else 2
+
+
+class ArgumentCheck(wiring.Component):
+    """Says what is wrong with a job's arguments, before anything is read.
+
+    Formula: the first of BLOCK_COUNT, HEADS, HEAD_DIM, RESULT_ADDRESS, DESCRIPTOR_ADDRESS whose rule in the
+    register table is broken. Where the device's memory ends is not known here: only ranges that leave the
+    address space are found; the bus answers for others.
+    Timing: latency 2 from stable arguments, for the product of blocks and heads and for the verdict.
+    Numerics: unsigned, exact.
+
+    Args:
+        design: query group, head dimensions, tokens of a block.
+
+    Members:
+        arguments: of the job.
+        fault: code NONE if all is well.
+
+    """
+
+    def __init__(self, design: DesignConfig) -> None:
+        self.design = design
+        super().__init__({"arguments": In(ARGUMENTS), "fault": Out(Fault)})
+
+    @property
+    def latency(self) -> int:
+        """Cycles from stable arguments to `fault`."""
+        return 2
+
+    @property
+    def interval(self) -> int:
+        """Cycles between two jobs."""
+        return 1
+
+    def elaborate(self, platform):
+        m = Module()
+        design, job = self.design, self.arguments
+        scores = Signal(len(job.block_count) + HEADS_BITS, reset_less=True)
+        m.d.sync += scores.eq(job.block_count * job.heads[:HEADS_BITS])
+        result_bytes = scores * (design.block_tokens * SCORE_BYTES)
+        # One more bit than an address: a range may end where the address space does.
+        result_end = job.result_address + result_bytes
+        list_end = job.descriptor_address + job.block_count * DESCRIPTOR_BYTES
+        top = 1 << 64
+        fault = Signal(Fault)
+        with m.If(job.block_count == 0):
+            m.d.comb += fault.code.eq(ErrorCode.BLOCK_COUNT)
+        with m.Elif((job.heads == 0) | (job.heads > design.query_group)):
+            m.d.comb += fault.code.eq(ErrorCode.HEADS)
+        with m.Elif(Value.cast(sum(job.head_dim == d for d in design.head_dims)) == 0):
+            m.d.comb += fault.code.eq(ErrorCode.HEAD_DIM)
+        with m.Elif(
+            (job.result_address % ALIGN_BYTES != 0) | (result_end > top) | (job.result_bytes < result_bytes)
+        ):
+            m.d.comb += [fault.code.eq(ErrorCode.RESULT_ADDRESS), fault.address.eq(job.result_address)]
+        with m.Elif((job.descriptor_address % ALIGN_BYTES != 0) | (list_end > top)):
+            m.d.comb += [
+                fault.code.eq(ErrorCode.DESCRIPTOR_ADDRESS),
+                fault.address.eq(job.descriptor_address),
+            ]
+        m.d.sync += self.fault.eq(fault)
+        return m
+
+
+class DescriptorCheck(wiring.Component):
+    """Checks descriptors against the job and its windows, and gives each its verdict.
+
+    Formula: the first of HEAD_DIM, HEADS, KEY_FORMAT, SHIFT (of the job's heads), KEY_ADDRESS, QUERY_ADDRESS
+    that is broken, with the address in question and the block's first token. An address is wrong if it is
+    misaligned or its bytes are not all in the window.
+    Timing: latency 2, interval 1; a stalled `o` stops `i` after two.
+    Numerics: unsigned, exact, see WindowCheck.
+    Cuts: inputs to `o`, whose fault comes through a priority gate; `i.ready` follows `o.ready`.
+    Reset: valid bits.
+
+    Args:
+        design: layout of key blocks, width of folded codes.
+
+    Members:
+        arguments: of the job, stable since two cycles before the first descriptor.
+        i: descriptors.
+        o: the same with the bytes to read for them and what is wrong, code NONE if nothing is.
+
+    """
+
+    def __init__(self, design: DesignConfig) -> None:
+        self.design = design
+        self._control = PipelineControl(2)
+        # Never more under way than the pipeline holds, which the windows' own limit must not undercut.
+        self._keys, self._queries = (WindowCheck(self._control.capacity + 1, 64, 32) for _ in range(2))
+        super().__init__(
+            {
+                "arguments": In(ARGUMENTS),
+                "i": In(stream.Signature(DESCRIPTOR)),
+                "o": Out(stream.Signature(CHECKED)),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a descriptor to its verdict."""
+        return self._control.latency
+
+    @property
+    def interval(self) -> int:
+        """Cycles between two descriptors."""
+        return 1
+
+    def elaborate(self, platform):
+        assert self._keys.latency == self._control.latency
+        m = Module()
+        m.submodules.control = control = self._control
+        m.submodules.keys, m.submodules.queries = keys, queries = self._keys, self._queries
+        job, entry, out = self.arguments, self.i.payload, self.o.payload
+        head_dim, heads = job.head_dim[:_HEAD_DIM_BITS], job.heads[:HEADS_BITS]
+        plane_bytes = Signal(_LENGTH_BITS, reset_less=True)
+        query_bytes = Signal(_LENGTH_BITS, reset_less=True)
+        m.d.sync += [
+            plane_bytes.eq(head_dim * (self.design.block_tokens // 2)),
+            query_bytes.eq(heads * head_dim * code_bytes(self.design)),
+        ]
+        key_bytes = Mux(entry.key_format == KeyFormat.INT4, plane_bytes, plane_bytes << 1)
+
+        # Both windows and the pipeline beside them move in step.
+        m.d.comb += [
+            control.i_valid.eq(self.i.valid),
+            self.i.ready.eq(control.i_ready),
+            self.o.valid.eq(control.o_valid),
+            control.o_ready.eq(self.o.ready),
+            keys.window_base.eq(job.key_address),
+            keys.window_bytes.eq(job.key_bytes),
+            keys.i.payload.address.eq(entry.key_address),
+            keys.i.payload.bytes.eq(key_bytes),
+            queries.window_base.eq(job.query_address),
+            queries.window_bytes.eq(job.query_bytes),
+            queries.i.payload.address.eq(entry.query_address),
+            queries.i.payload.bytes.eq(query_bytes),
+        ]
+        for window in (keys, queries):
+            m.d.comb += [
+                window.i.valid.eq(self.i.valid),
+                window.o.ready.eq(self.o.ready),
+                window.status_taken.eq(self.o.valid & self.o.ready),
+            ]
+
+        shifts_wrong = Signal(MAX_QUERY_GROUP)
+        m.d.comb += [
+            wrong.eq((heads > h) & (entry.shift[h] > SHIFT.max)) for h, wrong in enumerate(shifts_wrong)
+        ]
+        found = {
+            ErrorCode.HEAD_DIM: entry.head_dim != job.head_dim,
+            ErrorCode.HEADS: entry.heads != job.heads,
+            ErrorCode.KEY_FORMAT: entry.key_format > max(KeyFormat),
+            ErrorCode.SHIFT: shifts_wrong.any(),
+            ErrorCode.KEY_ADDRESS: entry.key_address % BLOCK_ALIGN_BYTES != 0,
+            ErrorCode.QUERY_ADDRESS: entry.query_address % ALIGN_BYTES != 0,
+        }
+        wrong = [Signal(len(found), name=f"wrong{rank}", reset_less=True) for rank in range(2)]
+        kept = [Signal(CHECKED, name=f"kept{rank}", reset_less=True) for rank in range(2)]
+        with m.If(control.enable):
+            m.d.sync += [bit.eq(value) for bit, value in zip(wrong[0], found.values(), strict=True)]
+            m.d.sync += [
+                kept[0].descriptor.eq(entry),
+                kept[0].key_bytes.eq(key_bytes),
+                kept[0].query_bytes.eq(query_bytes),
+                wrong[1].eq(wrong[0]),
+                kept[1].eq(kept[0]),
+            ]
+        m.d.comb += [
+            out.descriptor.eq(kept[1].descriptor),
+            out.key_bytes.eq(kept[1].key_bytes),
+            out.query_bytes.eq(kept[1].query_bytes),
+            out.fault.token.eq(kept[1].descriptor.first_token),
+        ]
+        outside = {
+            ErrorCode.KEY_ADDRESS: (keys.o.payload.refused, kept[1].descriptor.key_address),
+            ErrorCode.QUERY_ADDRESS: (queries.o.payload.refused, kept[1].descriptor.query_address),
+        }
+        for index, code in reversed(list(enumerate(found))):
+            refused, address = outside.get(code, (0, 0))
+            with m.If(wrong[1][index] | refused):
+                m.d.comb += [out.fault.code.eq(code), out.fault.address.eq(address)]
+        return m

@@ -1,0 +1,136 @@
+"""The kernel between a host and a memory, with the card model beside it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any
+
+import numpy as np
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, First, RisingEdge, Timer
+from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiSlave
+
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.register_map import WORD_BYTES, Register
+from nearkv_sim.benches.axi_harness import Memory, random_pauses
+from nearkv_sim.benches.csr_harness import WORD_MASK
+from nearkv_sim.benches.harness import CLOCK_NS, parameters
+from nearkv_sim.benches.kernel_jobs import DESIGNS, MEMORY_BASE, MEMORY_BYTES, CardModel, Job
+from nearkv_sim.packaging.kernel import CLOCK, CONTROL, MEMORY, RESET
+
+JOB_CYCLES = 60_000  # more than any job here takes
+ERRORS = (reg.ERROR_CODE, reg.ERROR_ADDRESS, reg.ERROR_TOKEN)
+STATE = (reg.STATUS, reg.CTRL, reg.ISR, reg.EVENTS, *ERRORS)
+# CYCLES alone depends on the memory.
+COUNTED = tuple(register for register in reg.COUNTERS if register is not reg.CYCLES)
+
+
+class KernelBench:
+    """A kernel, its host, its memory."""
+
+    def __init__(self, dut: Any) -> None:
+        self.dut = dut
+        self.design_name: str = parameters()["design"]
+        self.design = DESIGNS[self.design_name]
+        self.rng = np.random.default_rng(random.getrandbits(32))
+        self.clk, self.rst = getattr(dut, CLOCK), getattr(dut, RESET)
+        self.memory = Memory(self.design.bus_bytes, random.randbytes(MEMORY_BYTES), MEMORY_BASE)
+        self.model = CardModel(self.design_name, bytes(self.memory.content))
+        # Their reports of every burst take longer than the simulation.
+        for name in (CONTROL, MEMORY):
+            logging.getLogger(f"cocotb.{dut._name}.{name}").setLevel(logging.ERROR)
+        self.slave = AxiSlave(
+            AxiBus.from_prefix(dut, MEMORY), self.clk, self.rst, self.memory, reset_active_level=False
+        )
+        self.host = AxiLiteMaster(
+            AxiLiteBus.from_prefix(dut, CONTROL), self.clk, self.rst, reset_active_level=False
+        )
+        self.memory.report(self.slave.read_if.r_channel, "rresp")
+        self.memory.report(self.slave.write_if.b_channel, "bresp")
+        read, write = self.slave.read_if, self.slave.write_if
+        host_read, host_write = self.host.read_if, self.host.write_if
+        self.channels = [
+            *(read.ar_channel, read.r_channel, write.aw_channel, write.w_channel, write.b_channel),
+            *(host_read.ar_channel, host_read.r_channel),
+            *(host_write.aw_channel, host_write.w_channel, host_write.b_channel),
+        ]
+
+    async def start(self) -> None:
+        """Clock, reset, interrupts allowed."""
+        self.rst.value = 0
+        Clock(self.clk, CLOCK_NS, unit="ns").start()
+        await ClockCycles(self.clk, 3)
+        self.rst.value = 1
+        await RisingEdge(self.clk)
+        await self.enable_interrupts()
+
+    async def enable_interrupts(self) -> None:
+        """As the driver does after a reset."""
+        await self.write(reg.GIER, 1)
+        await self.write(reg.IER, 1)
+
+    def pause(self, share: float) -> None:
+        """Let every channel of both buses pause at random."""
+        for channel in self.channels:
+            channel.set_pause_generator(random_pauses(share))
+
+    async def write(self, register: Register, value: int) -> None:
+        """To both."""
+        for index in range(register.words):
+            await self.host.write_dword(register.offset + WORD_BYTES * index, value >> 32 * index & WORD_MASK)
+        self.model.write(register, value)
+
+    async def read(self, register: Register) -> int:
+        """From the RTL alone."""
+        words = [
+            await self.host.read_dword(register.offset + WORD_BYTES * index)
+            for index in range(register.words)
+        ]
+        return sum(word << 32 * index for index, word in enumerate(words))
+
+    async def begin(self, job: Job) -> None:
+        """Lay a job out in both memories and start it on both."""
+        offset = job.arguments[reg.DESCRIPTOR_ADDRESS] - MEMORY_BASE
+        if 0 <= offset < MEMORY_BYTES:
+            self.memory.content[offset : offset + len(job.image)] = job.image.tobytes()
+        self.model.load(bytes(self.memory.content))
+        for register, value in job.arguments.items():
+            await self.write(register, value)
+        await self.write(reg.CTRL, reg.CTRL.mask("ap_start"))
+
+    async def wait(self) -> None:
+        """Until the interrupt, which must come."""
+        if not int(self.dut.interrupt.value):
+            late = Timer(JOB_CYCLES * CLOCK_NS, unit="ns")
+            assert await First(RisingEdge(self.dut.interrupt), late) is not late, "no interrupt"
+
+    async def compare(self, *registers: Register) -> None:
+        """These registers read the same on both."""
+        for register in registers:
+            found, expected = await self.read(register), self.model.read(register)
+            assert found == expected, f"{register.name} is {found:#x}, the card model has {expected:#x}"
+
+    async def run(self, job: Job, *registers: Register) -> None:
+        """A whole job; registers and the whole memory are as the card model's, then it is acknowledged."""
+        await self.begin(job)
+        await self.wait()
+        await self.compare(*(registers or (*STATE, *COUNTED)))
+        assert self.memory.content == self.model.content
+        await self.acknowledge()
+
+    async def acknowledge(self) -> None:
+        """As the driver does after a job."""
+        await self.write(reg.ISR, reg.ISR.mask("done"))
+        await self.write(reg.CTRL, reg.CTRL.mask("ap_continue"))
+
+    async def recover(self) -> None:
+        """RESET, and the model's memory as ours."""
+        await self.write(reg.RESET, reg.RESET.mask("reset"))
+        await self.enable_interrupts()
+        self.model.load(bytes(self.memory.content))
+
+    def outside_results(self, job: Job, content: bytes) -> bytes:
+        """Memory without the job's result window."""
+        start = job.arguments[reg.RESULT_ADDRESS] - MEMORY_BASE
+        return content[:start] + content[start + job.arguments[reg.RESULT_BYTES] :]

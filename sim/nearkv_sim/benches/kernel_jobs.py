@@ -1,0 +1,136 @@
+"""Jobs for the kernel's bench, laid out as the driver does, beside the card model that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearkv.codec.query import FoldedQuery
+from nearkv.device.descriptors import DESCRIPTOR_DTYPE, job_image
+from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.designs import get_design
+from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat
+from nearkv_hdl.spec.register_map import Register
+from nearkv_sim.card.card import MEMORY_BASE
+from nearkv_sim.card.kernel import Kernel as KernelModel
+from nearkv_sim.card.memory import DeviceMemory
+from nearkv_sim.engines import GoldenEngine
+
+_TINY = replace(get_design("tiny"), block_tokens=16)
+# Small blocks, so that a job has many; rows of codes longer than a beat, and shorter.
+DESIGNS = {
+    "narrow": replace(_TINY, name="narrow", query_group=3, head_dims=(64, 128, 256), query_bits=10),
+    "wide": replace(_TINY, name="wide", bus_bytes=64, lanes=32, query_group=8, head_dims=(64, 128)),
+}
+MEMORY_BYTES = 1 << 18
+RESULTS, IMAGE, KEYS = 0x1000, 0x8000, 0x10000  # offsets of a job's parts
+KEY_SLOTS = (MEMORY_BYTES - KEYS) // BLOCK_ALIGN_BYTES
+_FAR_PS = 1 << 60
+
+
+@dataclass
+class Job:
+    """A job; tests bend it.
+
+    Attributes:
+        arguments: by register.
+        image: descriptors and codes, uint8, to be written to DESCRIPTOR_ADDRESS.
+        formats: of each block.
+
+    """
+
+    arguments: dict[Register, int]
+    image: NDArray[np.uint8]
+    formats: tuple[KeyFormat, ...] = field(default=())
+
+    @property
+    def descriptors(self) -> NDArray[np.void]:
+        """View of the image's descriptors."""
+        end = self.arguments[reg.BLOCK_COUNT] * DESCRIPTOR_BYTES
+        return self.image[:end].view(DESCRIPTOR_DTYPE)
+
+
+def random_job(
+    design_name: str,
+    rng: np.random.Generator,
+    blocks: int,
+    heads: int,
+    head_dim: int,
+    formats: Sequence[KeyFormat] = tuple(KeyFormat),
+) -> Job:
+    """A good job over random blocks of the memory, windows exact to the byte."""
+    design = DESIGNS[design_name]
+    limit = design.query_code.max
+    chosen = tuple(KeyFormat(value) for value in rng.choice(formats, blocks))
+    folded = FoldedQuery(
+        codes=rng.integers(-limit, limit + 1, (blocks, heads, head_dim)).astype(np.int16),
+        shift=rng.integers(0, 8, (blocks, heads)),
+        bias=rng.integers(-(1 << 29), 1 << 29, (blocks, heads)),
+        score_fraction_bits=np.zeros(heads, np.int64),
+        key_format=chosen,
+    )
+    addresses = MEMORY_BASE + KEYS + BLOCK_ALIGN_BYTES * rng.choice(KEY_SLOTS, blocks)
+    result_bytes = blocks * design.block_tokens * heads * SCORE_BYTES
+    image_address = MEMORY_BASE + IMAGE + 64 * int(rng.integers(64))
+    image = job_image(
+        image_address,
+        addresses,
+        rng.integers(0, 1 << 32, blocks),
+        folded,
+        slice(0, heads),
+        design.query_bits,
+    )
+    layout = design.layout(head_dim)
+    end = max(
+        int(address) + layout.streamed_bytes(key_format)
+        for address, key_format in zip(addresses, chosen, strict=True)
+    )
+    arguments = {
+        reg.DESCRIPTOR_ADDRESS: image_address,
+        reg.KEY_ADDRESS: int(addresses.min()),
+        reg.KEY_BYTES: end - int(addresses.min()),
+        reg.QUERY_ADDRESS: image_address + blocks * DESCRIPTOR_BYTES,
+        reg.QUERY_BYTES: len(image) - blocks * DESCRIPTOR_BYTES,
+        reg.RESULT_ADDRESS: MEMORY_BASE + RESULTS + 64 * int(rng.integers(64)),
+        reg.RESULT_BYTES: result_bytes,
+        reg.BLOCK_COUNT: blocks,
+        reg.HEAD_DIM: head_dim,
+        reg.HEADS: heads,
+    }
+    assert IMAGE + 64 * 64 + len(image) <= KEYS
+    assert RESULTS + 64 * 64 + result_bytes <= IMAGE
+    return Job(arguments, image, chosen)
+
+
+class CardModel:
+    """The card's kernel and memory, told what the bench tells the RTL; time does not matter."""
+
+    def __init__(self, design_name: str, content: bytes) -> None:
+        design = DESIGNS[design_name]
+        self.memory = DeviceMemory(MEMORY_BASE, MEMORY_BYTES)
+        self.kernel = KernelModel(design, self.memory, GoldenEngine(design), lambda at_ps: None)
+        self.load(content)
+
+    def load(self, content: bytes) -> None:
+        """Make the memory hold these MEMORY_BYTES bytes."""
+        self.memory.write(MEMORY_BASE, np.frombuffer(content, np.uint8))
+
+    @property
+    def content(self) -> bytes:
+        """All of the memory."""
+        return self.memory.read(MEMORY_BASE, MEMORY_BYTES).tobytes()
+
+    def write(self, register: Register, value: int) -> None:
+        """All words of a register."""
+        for index in range(register.words):
+            self.kernel.write_word(register.offset + 4 * index, value >> 32 * index & 0xFFFF_FFFF, 0)
+
+    def read(self, register: Register) -> int:
+        """All words of a register, when the job in flight has ended."""
+        words = [
+            self.kernel.read_word(register.offset + 4 * index, _FAR_PS) for index in range(register.words)
+        ]
+        return sum(word << 32 * index for index, word in enumerate(words))
