@@ -5,14 +5,20 @@ Parameter: `design`, one of `kernel_jobs.DESIGNS`.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import cocotb
+from cocotb.triggers import ClockCycles
+from cocotbext.axi import AxiResp
 
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.layout import KeyFormat
-from nearkv_sim.benches.kernel_harness import KernelBench
-from nearkv_sim.benches.kernel_jobs import Job, random_job
+from nearkv_hdl.top.read_port import KEYS
+from nearkv_sim.benches.harness import report
+from nearkv_sim.benches.kernel_bad_jobs import BEFORE_STREAMING, WHILE_STREAMING
+from nearkv_sim.benches.kernel_harness import COUNTED, ERRORS, STATE, KernelBench
+from nearkv_sim.benches.kernel_jobs import MEMORY_BASE, Job, random_job
 
 _TIMEOUT_MS = 20  # 2,000,000 cycles
 
@@ -40,3 +46,132 @@ async def good_jobs_one_after_the_other(dut: Any) -> None:
         head_dim = bench.design.head_dims[index % len(bench.design.head_dims)]
         await bench.run(job_of(bench, 1 + index % 5 * 2, heads, head_dim, formats=formats[index // 2 % 3]))
         assert await bench.read(reg.CYCLES) >= bench.model.read(reg.CYCLES)
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def jobs_that_are_wrong_from_the_start(dut: Any) -> None:
+    """Registers as the card model's, nothing written; no job runs before RESET, a good one does after it."""
+    bench = await bench_of(dut)
+    for bend in BEFORE_STREAMING:
+        job = job_of(bench, 5, 2)
+        bend(job, bench.design)
+        await bench.run(job)
+        assert await bench.read(reg.STATUS) == reg.JobState.FAILED
+        await bench.recover()
+    bench.pause(0.3)
+    for bend in BEFORE_STREAMING[::5]:
+        job = job_of(bench, 5, 2)
+        bend(job, bench.design)
+        await bench.run(job)
+        await bench.run(job_of(bench, 2, 1))
+        assert await bench.read(reg.STATUS) == reg.JobState.FAILED
+        await bench.recover()
+    await bench.run(job_of(bench, 2, 1))
+    assert await bench.read(reg.STATUS) == reg.JobState.DONE
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def jobs_that_fail_under_way(dut: Any) -> None:
+    """Error registers as the card model's, nothing written outside the results; then a good job."""
+    bench = await bench_of(dut)
+    for index, bend in enumerate(WHILE_STREAMING * 2):
+        bench.pause(0.3 * (index % 2))
+        job = job_of(bench, 5, 2)
+        bend(job, bench.design)
+        await bench.begin(job)
+        await bench.wait()
+        await bench.compare(*STATE)
+        assert await bench.read(reg.STATUS) == reg.JobState.FAILED
+        found, expected = (
+            bench.outside_results(job, content) for content in (bench.memory.content, bench.model.content)
+        )
+        assert found == expected
+        await bench.recover()
+        await bench.run(job_of(bench, 2, 1))
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def errors_of_the_memory(dut: Any) -> None:
+    """SLVERR and DECERR at the first, a middle and the last beat of all that is read, and of results."""
+    bench = await bench_of(dut)
+    for index, (what, place) in enumerate(product(("list", "query", "keys", "results"), (0, 0.5, 1))):
+        bench.pause(0.3 * (index % 2))
+        job = job_of(bench, 5, 2)
+        start, nbytes, block = job.range_of(what, bench.design)
+        beats = nbytes // bench.design.bus_bytes
+        address = start + bench.design.bus_bytes * int(place * (beats - 1))
+        response = (AxiResp.SLVERR, AxiResp.DECERR)[(index + index // 3) % 2]
+        bench.memory.bad = {address: response}
+        await bench.begin(job)
+        await bench.wait()
+        token = 0 if what == "list" else int(job.descriptors[block]["first_token"])
+        assert await bench.read(reg.STATUS) == reg.JobState.FAILED
+        errors = [await bench.read(register) for register in ERRORS]
+        if what == "results":  # of a burst
+            address = address // 64 * 64
+        assert errors == [reg.ErrorCode.BUS_ERROR, address, token], (what, place)
+        bench.memory.bad = {}
+        # The card's memory never fails, so that the model has written its results.
+        found, expected = bench.memory.content, bench.model.content
+        assert bench.outside_results(job, found) == bench.outside_results(job, expected)
+        await bench.recover()
+        await bench.run(job_of(bench, 2, 1))
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def reset_in_the_middle(dut: Any) -> None:
+    """RESET after any number of cycles: all registers as after power-on, and the next job is a good one."""
+    bench = await bench_of(dut)
+    for index, cycles in enumerate((0, 1, 2, 3, 5, 8, 20, 50, 100, 150, 200, 300, 500, 800, 1200, 1800)):
+        bench.pause(0.4 * (index % 2))
+        dropped = job_of(bench, 6, 2, formats=(KeyFormat.INT8,))
+        await bench.begin(dropped)
+        await ClockCycles(bench.clk, cycles)
+        await bench.recover()
+        await bench.compare(*STATE, *reg.COUNTERS)
+        job = job_of(bench, 3, 1)
+        await bench.begin(job)
+        await bench.wait()
+        await bench.compare(*STATE, *COUNTED)
+        found, expected = bench.memory.content, bench.model.content
+        assert bench.outside_results(dropped, found) == bench.outside_results(dropped, expected)
+        start, nbytes = job.arguments[reg.RESULT_ADDRESS] - MEMORY_BASE, job.arguments[reg.RESULT_BYTES]
+        assert found[start : start + nbytes] == expected[start : start + nbytes]
+        await bench.acknowledge()
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def start_while_busy(dut: Any) -> None:
+    """The job goes on and has failed."""
+    bench = await bench_of(dut)
+    job = job_of(bench, 4, 1)
+    await bench.begin(job)
+    await bench.write(reg.CTRL, reg.CTRL.mask("ap_start"))
+    await bench.wait()
+    await bench.compare(*STATE)
+    assert await bench.read(reg.ERROR_CODE) == reg.ErrorCode.START_WHILE_BUSY
+    await bench.recover()
+    await bench.run(job_of(bench, 2, 1))
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def keys_stream_at_full_rate(dut: Any) -> None:
+    """A memory of 200 cycles' latency: bus or lanes, whichever is slower, work in 95 % of the cycles."""
+    bench = KernelBench(dut, read_latency_cycles=200)
+    await bench.start()
+    blocks, head_dim = 24, bench.design.head_dims[-1]
+    await bench.run(job_of(bench, blocks, 1, head_dim, formats=(KeyFormat.INT8,)))
+    beats = bench.slow_reads.beats
+    keys = [cycle for cycle, identifier in beats if identifier == KEYS]
+    assert len(keys) == blocks * bench.design.bus_beats(head_dim, KeyFormat.INT8)
+    cycles = keys[-1] - keys[0] + 1
+    bus_cycles = sum(keys[0] <= cycle <= keys[-1] for cycle, _ in beats)
+    lane_cycles = (blocks - 1) * bench.design.lane_beats_per_block(head_dim)
+    report(
+        key_share=len(keys) / cycles,
+        bus_share=bus_cycles / cycles,
+        lane_share=lane_cycles / cycles,
+        job_cycles=await bench.read(reg.CYCLES),
+        model_cycles=bench.model.read(reg.CYCLES),
+    )
+    assert max(bus_cycles, lane_cycles) >= 0.95 * cycles

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import deque
+from itertools import count
 from typing import Any
 
+import cocotb
 import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, First, RisingEdge, Timer
-from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiSlave
+from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiSlaveRead, AxiSlaveWrite
 
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.register_map import WORD_BYTES, Register
@@ -26,10 +29,67 @@ STATE = (reg.STATUS, reg.CTRL, reg.ISR, reg.EVENTS, *ERRORS)
 COUNTED = tuple(register for register in reg.COUNTERS if register is not reg.CYCLES)
 
 
-class KernelBench:
-    """A kernel, its host, its memory."""
+class BusSignals:
+    """Signals of a bus by the names that the AXI specification gives them."""
 
-    def __init__(self, dut: Any) -> None:
+    def __init__(self, dut: Any, prefix: str) -> None:
+        self._dut, self._prefix = dut, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        """The signal `<prefix>_<name>`."""
+        return getattr(self._dut, f"{self._prefix}_{name}")
+
+
+class SlowReads:
+    """A memory's read side: bursts in order, each `latency_cycles` after its address, then a beat a cycle.
+
+    Attributes:
+        beats: (cycle, identifier) of every beat taken.
+
+    """
+
+    def __init__(self, bus: Any, clk: Any, memory: Memory, latency_cycles: int) -> None:
+        self._bus, self._clk, self._memory = bus, clk, memory
+        self._latency_cycles = latency_cycles
+        self.beats: list[tuple[int, int]] = []
+        bus.arready.value, bus.rvalid.value, bus.rresp.value = 1, 0, 0
+        cocotb.start_soon(self._run())
+
+    async def _run(self) -> None:
+        bus, bus_bytes = self._bus, self._memory.bus_bytes
+        owed: deque[tuple[int, int, int, bool]] = deque()  # due cycle, identifier, address, last
+        offered = False
+        for cycle in count():
+            await RisingEdge(self._clk)
+            if bus.arvalid.value == 1:
+                first, beats = int(bus.araddr.value), int(bus.arlen.value) + 1
+                for beat in range(beats):
+                    address = first // bus_bytes * bus_bytes + bus_bytes * beat
+                    owed.append(
+                        (cycle + self._latency_cycles, int(bus.arid.value), address, beat == beats - 1)
+                    )
+            if offered and bus.rready.value == 1:
+                self.beats.append((cycle, owed.popleft()[1]))
+                offered = False
+            if not offered and owed and owed[0][0] <= cycle:
+                _, identifier, address, last = owed[0]
+                data = await self._memory.read(address, bus_bytes)
+                bus.rdata.value = int.from_bytes(data, "little")
+                bus.rid.value, bus.rlast.value = identifier, int(last)
+                offered = True
+            bus.rvalid.value = int(offered)
+
+
+class KernelBench:
+    """A kernel, its host, its memory.
+
+    Args:
+        dut: the kernel.
+        read_latency_cycles: of a memory that answers at full rate; None for cocotbext-axi's, which pauses.
+
+    """
+
+    def __init__(self, dut: Any, read_latency_cycles: int | None = None) -> None:
         self.dut = dut
         self.design_name: str = parameters()["design"]
         self.design = DESIGNS[self.design_name]
@@ -40,21 +100,26 @@ class KernelBench:
         # Their reports of every burst take longer than the simulation.
         for name in (CONTROL, MEMORY):
             logging.getLogger(f"cocotb.{dut._name}.{name}").setLevel(logging.ERROR)
-        self.slave = AxiSlave(
-            AxiBus.from_prefix(dut, MEMORY), self.clk, self.rst, self.memory, reset_active_level=False
-        )
+        bus = AxiBus.from_prefix(dut, MEMORY)
+        write = AxiSlaveWrite(bus.write, self.clk, self.rst, self.memory, reset_active_level=False)
+        self.memory.report(write.b_channel, "bresp")
         self.host = AxiLiteMaster(
             AxiLiteBus.from_prefix(dut, CONTROL), self.clk, self.rst, reset_active_level=False
         )
-        self.memory.report(self.slave.read_if.r_channel, "rresp")
-        self.memory.report(self.slave.write_if.b_channel, "bresp")
-        read, write = self.slave.read_if, self.slave.write_if
         host_read, host_write = self.host.read_if, self.host.write_if
         self.channels = [
-            *(read.ar_channel, read.r_channel, write.aw_channel, write.w_channel, write.b_channel),
+            *(write.aw_channel, write.w_channel, write.b_channel),
             *(host_read.ar_channel, host_read.r_channel),
             *(host_write.aw_channel, host_write.w_channel, host_write.b_channel),
         ]
+        self.slow_reads: SlowReads | None = None
+        if read_latency_cycles is None:
+            read = AxiSlaveRead(bus.read, self.clk, self.rst, self.memory, reset_active_level=False)
+            self.memory.report(read.r_channel, "rresp")
+            self.channels += [read.ar_channel, read.r_channel]
+        else:
+            signals = BusSignals(dut, MEMORY)
+            self.slow_reads = SlowReads(signals, self.clk, self.memory, read_latency_cycles)
 
     async def start(self) -> None:
         """Clock, reset, interrupts allowed."""
@@ -130,7 +195,8 @@ class KernelBench:
         await self.enable_interrupts()
         self.model.load(bytes(self.memory.content))
 
-    def outside_results(self, job: Job, content: bytes) -> bytes:
+    @staticmethod
+    def outside_results(job: Job, content: bytes) -> bytes:
         """Memory without the job's result window."""
         start = job.arguments[reg.RESULT_ADDRESS] - MEMORY_BASE
         return content[:start] + content[start + job.arguments[reg.RESULT_BYTES] :]

@@ -1,4 +1,4 @@
-"""Jobs for the kernel's bench, laid out as the driver does, beside the card model that they are compared with."""
+"""Jobs for the kernel's bench, laid out as the driver does, and the card model that answers for them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.codec.query import FoldedQuery
-from nearkv.device.descriptors import DESCRIPTOR_DTYPE, job_image
+from nearkv.device.descriptors import DESCRIPTOR_DTYPE, job_image, query_code_dtype
 from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat
 from nearkv_hdl.spec.register_map import Register
@@ -51,6 +52,24 @@ class Job:
         """View of the image's descriptors."""
         end = self.arguments[reg.BLOCK_COUNT] * DESCRIPTOR_BYTES
         return self.image[:end].view(DESCRIPTOR_DTYPE)
+
+    def range_of(self, what: str, design: DesignConfig) -> tuple[int, int, int]:
+        """Address, bytes and block of the list, or of a block's "query", "keys" or "results".
+
+        The block is the one whose keys lie highest, of which no other block has any.
+        """
+        if what == "list":
+            return self.arguments[reg.DESCRIPTOR_ADDRESS], len(self.descriptors) * DESCRIPTOR_BYTES, 0
+        keys = self.descriptors["key_address"]
+        block = int(keys.argmax())
+        heads, head_dim = self.arguments[reg.HEADS], self.arguments[reg.HEAD_DIM]
+        if what == "keys":
+            return int(keys[block]), design.layout(head_dim).streamed_bytes(self.formats[block]), block
+        if what == "query":
+            nbytes = heads * head_dim * query_code_dtype(design.query_bits).itemsize
+            return int(self.descriptors["query_address"][block]), nbytes, block
+        nbytes = design.block_tokens * heads * SCORE_BYTES
+        return self.arguments[reg.RESULT_ADDRESS] + block * nbytes, nbytes, block
 
 
 def random_job(
@@ -111,7 +130,7 @@ class CardModel:
     def __init__(self, design_name: str, content: bytes) -> None:
         design = DESIGNS[design_name]
         self.memory = DeviceMemory(MEMORY_BASE, MEMORY_BYTES)
-        self.kernel = KernelModel(design, self.memory, GoldenEngine(design), lambda at_ps: None)
+        self.kernel = KernelModel(design, self.memory, GoldenEngine(design), lambda _at_ps: None)
         self.load(content)
 
     def load(self, content: bytes) -> None:
@@ -120,7 +139,8 @@ class CardModel:
 
     @property
     def content(self) -> bytes:
-        """All of the memory."""
+        """All of the memory, when the job in flight has ended."""
+        self.kernel.finish_until(_FAR_PS)
         return self.memory.read(MEMORY_BASE, MEMORY_BYTES).tobytes()
 
     def write(self, register: Register, value: int) -> None:
