@@ -28,8 +28,7 @@ class DescriptorFetch(wiring.Component):
         bus_bytes: bytes of a beat, up to those of a descriptor.
 
     Members:
-        arguments: of the job.
-        enable: the job runs; low at least one cycle of reset before it does.
+        arguments: of the job, stable out of reset.
         o_command: reads.
         o_count: descriptors of that read.
         i_data: their beats.
@@ -44,7 +43,6 @@ class DescriptorFetch(wiring.Component):
         super().__init__(
             {
                 "arguments": In(ARGUMENTS),
-                "enable": In(1),
                 "o_command": Out(stream.Signature(command_layout(64, 32))),
                 "o_count": Out(range(CHUNK + 1)),
                 "i_data": In(stream.Signature(8 * bus_bytes, always_ready=True)),
@@ -75,7 +73,7 @@ class DescriptorFetch(wiring.Component):
         m.d.comb += [
             left.eq(self.arguments.block_count - asked),
             self.o_count.eq(Mux(left < CHUNK, left, CHUNK)),
-            self.o_command.valid.eq(self.enable & (left != 0) & (room >= self.o_count)),
+            self.o_command.valid.eq((left != 0) & (room >= self.o_count)),
             self.o_command.payload.address.eq(self.arguments.descriptor_address + asked * DESCRIPTOR_BYTES),
             self.o_command.payload.bytes.eq(self.o_count * DESCRIPTOR_BYTES),
             asks.eq(self.o_command.valid & self.o_command.ready),

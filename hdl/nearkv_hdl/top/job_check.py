@@ -1,4 +1,4 @@
-"""Checks of a job: its arguments, then each of its descriptors, in the order of the register table's errors."""
+"""Checks of a job: its arguments, then each of its descriptors, in the order of ErrorCode."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, ResetInserter, Signal, Value
-from amaranth.lib import data, fifo, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, Signature
 
 from nearkv_hdl.attention.scorer import Scorer
@@ -12,19 +12,17 @@ from nearkv_hdl.bus.axi_lite import ADDRESS_BITS
 from nearkv_hdl.bus.control import ControlPort
 from nearkv_hdl.bus.crc32c import Crc32c
 from nearkv_hdl.bus.job_control import Fault
-from nearkv_hdl.bus.transfer import TransferCode
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.registers import ErrorCode
 from nearkv_hdl.top.block_dispatch import BlockDispatch
-from nearkv_hdl.top.descriptor_fetch import CHUNK, DescriptorFetch
+from nearkv_hdl.top.descriptor_fetch import DescriptorFetch
 from nearkv_hdl.top.job_check import ALIGN_BYTES, ArgumentCheck, DescriptorCheck
+from nearkv_hdl.top.key_reads import KeyReads
+from nearkv_hdl.top.list_reads import ListReads
 from nearkv_hdl.top.query_feed import QueryFeed
 from nearkv_hdl.top.read_port import ReadPort
 from nearkv_hdl.top.result_writer import ResultWriter
 from nearkv_hdl.top.score_packer import ScorePacker
-
-_KEY_READS = 8  # blocks whose planes are asked for: what a stopped job has still to drain
-_LIST_READS = 32  # reads of descriptors and codes whose beats have not been used
 
 
 def memory_port(bus_bytes: int) -> Signature:
@@ -72,7 +70,8 @@ class KernelCore(wiring.Component):
         self._feed = QueryFeed(design)
         self._scorer = Scorer(design, primitives=primitives)
         self._packer = ScorePacker(design)
-        self._key_crc, self._result_crc = Crc32c(design.bus_bytes), Crc32c(design.bus_bytes)
+        self._result_crc = Crc32c(design.bus_bytes)
+        self._lists, self._keys = ListReads(design.bus_bytes), KeyReads(design)
         self._reads = ReadPort(design.bus_bytes)
         self._writer = ResultWriter(design)
         super().__init__(
@@ -88,12 +87,14 @@ class KernelCore(wiring.Component):
         m.submodules.control = control = self._control
         m.submodules.arguments = argument_check = self._arguments
         m.submodules.reads = self._reads
+        m.submodules.lists = lists = self._lists
+        m.submodules.keys = keys = self._keys
         m.submodules.writer = writer = self._writer
         # Between jobs, and between passes, everything of a job is held in reset.
         self._clear = Signal(init=1)
         self._stream_pass, self._drains, self._dropped = Signal(), Signal(), Signal()
         clear, dropped = self._clear, self._dropped
-        for name in ("fetch", "check", "dispatch", "feed", "scorer", "packer", "key_crc", "result_crc"):
+        for name in ("fetch", "check", "dispatch", "feed", "scorer", "packer", "result_crc"):
             m.submodules[name] = ResetInserter(clear)(getattr(self, f"_{name}"))
         wiring.connect(m, wiring.flipped(self.s_axi_control), control.s_axi_control)
         for part in (self._reads, writer):
@@ -102,17 +103,16 @@ class KernelCore(wiring.Component):
                 sink, source = (ours, theirs) if member.flow is Out else (theirs, ours)
                 m.d.comb += Value.cast(sink).eq(source)
         job = control.arguments
-        for part in (argument_check, self._fetch, self._check, writer):
+        for part in (argument_check, lists, self._fetch, self._check, writer):
             m.d.comb += part.arguments.eq(job)
         m.d.comb += self.interrupt.eq(control.interrupt)
 
-        list_fault, lists_idle = self._connect_lists(m, job)
-        key_fault, keys_idle = self._connect_keys(m, job)
+        self._connect_reads(m, job)
         all_scored = self._connect_scores(m, job)
-        all_idle = lists_idle & keys_idle & (writer.under_way == 0)
+        all_idle = lists.idle & keys.idle & (writer.under_way == 0)
 
         # What goes wrong under way, the most telling first; a descriptor is judged after its read.
-        faults = (list_fault, key_fault, writer.fault, self._dispatch.fault, self._feed.fault)
+        faults = (lists.fault, keys.fault, writer.fault, self._dispatch.fault, self._feed.fault)
         fault = Signal(Fault)
         for one in reversed(faults):
             with m.If(one.code != ErrorCode.NONE):
@@ -147,7 +147,7 @@ class KernelCore(wiring.Component):
                 with m.Elif(fault.code != ErrorCode.NONE):
                     m.d.comb += control.fault_valid.eq(1)
                     m.next = "DRAIN"
-                with m.Elif(self._dispatch.all_taken & lists_idle):
+                with m.Elif(self._dispatch.all_taken & lists.idle):
                     m.next = "TURN"
             with m.State("TURN"):
                 m.next = "STREAM"
@@ -164,10 +164,9 @@ class KernelCore(wiring.Component):
                         control.finish.eq(1),
                     ]
                     m.next = "IDLE"
-            with m.State("DRAIN"):
-                with m.If(all_idle & ~self._reads.keys_data.valid & ~self._reads.lists_data.valid):
-                    m.d.comb += control.finish.eq(~dropped)
-                    m.next = "IDLE"
+            with m.State("DRAIN"), m.If(all_idle & ~lists.beats.valid & ~keys.beats.valid):
+                m.d.comb += control.finish.eq(~dropped)
+                m.next = "IDLE"
         with m.If(control.abort):
             m.d.sync += [
                 *(dropped.eq(1), waiting.eq(0)),
@@ -178,123 +177,49 @@ class KernelCore(wiring.Component):
         m.d.comb += control.add_written_bytes.eq(Mux(writes, self.design.bus_bytes, 0))
         return m
 
-    def _connect_lists(self, m: Module, job: data.View):
-        """Reads of descriptors and codes; returns their fault and whether none is under way."""
+    def _connect_reads(self, m: Module, job: data.View) -> None:
+        """Descriptors, codes and planes: from the memory to check, scorer and CRC."""
         fetch, check, dispatch, feed = self._fetch, self._check, self._dispatch, self._feed
-        command, window = self._reads.lists_command, self._reads
-        tag_layout = data.StructLayout({"is_query": 1, "count": range(CHUNK + 1), "token": 32})
-        tags, kinds = self._job_fifo(m, "list_tags", tag_layout), self._job_fifo(m, "list_kinds", 1)
-        is_query = Signal()
-        asks = Signal()
-        tag = data.View(tag_layout, tags.w_data)
-        has_room = tags.w_rdy & kinds.w_rdy & ~self._clear
-        query_read = dispatch.o_query_read
-        m.d.comb += [
-            fetch.enable.eq(1),
-            is_query.eq(~fetch.o_command.valid),
-            command.valid.eq(has_room & (fetch.o_command.valid | query_read.valid)),
-            command.payload.eq(Mux(is_query, query_read.payload, fetch.o_command.payload)),
-            fetch.o_command.ready.eq(has_room & command.ready),
-            query_read.ready.eq(has_room & command.ready & is_query),
-            window.lists_window_base.eq(Mux(is_query, job.query_address, job.descriptor_address)),
-            window.lists_window_bytes.eq(Mux(is_query, job.query_bytes, job.block_count * ALIGN_BYTES)),
-            asks.eq(command.valid & command.ready),
-            *(tags.w_en.eq(asks), kinds.w_en.eq(asks), kinds.w_data.eq(is_query)),
-            *(tag.is_query.eq(is_query), tag.count.eq(fetch.o_count), tag.token.eq(dispatch.first_token)),
-        ]
-
-        # Beats, to whom they were read for.
-        beats = self._reads.lists_data
-        of_query = kinds.r_data[0]
-        m.d.comb += [
-            feed.i_data.payload.eq(beats.payload.data),
-            fetch.i_data.payload.eq(beats.payload.data),
-            feed.i_data.valid.eq(beats.valid & kinds.r_rdy & of_query),
-            fetch.i_data.valid.eq(beats.valid & kinds.r_rdy & ~of_query),
-            beats.ready.eq(self._drains | (kinds.r_rdy & (~of_query | feed.i_data.ready))),
-            kinds.r_en.eq(beats.valid & beats.ready & beats.payload.last),
-        ]
-
-        status = self._reads.lists_status
-        found = data.View(tag_layout, tags.r_data)
-        fault = Signal(Fault)
-        refusal = Mux(found.is_query, ErrorCode.QUERY_ADDRESS, ErrorCode.DESCRIPTOR_ADDRESS)
-        m.d.comb += [status.ready.eq(1), tags.r_en.eq(status.valid)]
-        m.d.comb += [
-            fault.address.eq(status.payload.address),
-            fault.token.eq(Mux(found.is_query, found.token, 0)),
-        ]
-        with m.If(status.valid & tags.r_rdy):
-            with m.If(status.payload.code == TransferCode.OKAY):
-                m.d.comb += fetch.landed.eq(Mux(found.is_query, 0, found.count))
-            with m.Elif(status.payload.code == TransferCode.WINDOW):
-                m.d.comb += fault.code.eq(refusal)
-            with m.Else():
-                m.d.comb += fault.code.eq(ErrorCode.BUS_ERROR)
-
+        port, lists, keys, scorer = self._reads, self._lists, self._keys, self._scorer
+        for which, reads in (("lists", lists), ("keys", keys)):
+            wiring.connect(m, reads.command, getattr(port, f"{which}_command"))
+            wiring.connect(m, getattr(port, f"{which}_data"), reads.beats)
+            wiring.connect(m, getattr(port, f"{which}_status"), reads.status)
+            m.d.comb += [
+                reads.clear.eq(self._clear),
+                reads.drains.eq(self._drains),
+                reads.first_token.eq(dispatch.first_token),
+            ]
+        wiring.connect(m, fetch.o_command, lists.descriptor_read)
+        wiring.connect(m, lists.o_descriptors, fetch.i_data)
         wiring.connect(m, fetch.o, check.i)
         wiring.connect(m, check.o, dispatch.i)
+        wiring.connect(m, dispatch.o_query_read, lists.query_read)
+        wiring.connect(m, dispatch.o_key_read, keys.read)
         wiring.connect(m, dispatch.o_block, feed.i_block)
-        wiring.connect(m, feed.o_block, self._scorer.i_block)
-        wiring.connect(m, feed.o_query, self._scorer.i_query)
+        wiring.connect(m, lists.o_queries, feed.i_data)
+        wiring.connect(m, feed.o_block, scorer.i_block)
+        wiring.connect(m, feed.o_query, scorer.i_query)
+        wiring.connect(m, keys.o_keys, scorer.i_keys)
         m.d.comb += [
-            *(dispatch.block_count.eq(job.block_count), dispatch.head_dim.eq(job.head_dim)),
-            *(dispatch.stream_pass.eq(self._stream_pass), feed.heads.eq(job.heads)),
+            lists.descriptor_count.eq(fetch.o_count),
+            fetch.landed.eq(lists.landed),
+            port.lists_window_base.eq(lists.window_base),
+            port.lists_window_bytes.eq(lists.window_bytes),
+            port.keys_window_base.eq(job.key_address),
+            port.keys_window_bytes.eq(job.key_bytes),
+            keys.block_count.eq(job.block_count),
+            dispatch.block_count.eq(job.block_count),
+            dispatch.head_dim.eq(job.head_dim),
+            dispatch.stream_pass.eq(self._stream_pass),
+            feed.heads.eq(job.heads),
+            self._control.add_streamed_bytes.eq(Mux(keys.moves & ~self._dropped, self.design.bus_bytes, 0)),
         ]
-        return fault, self._none_under_way(m, "lists", asks, status.valid)
-
-    def _connect_keys(self, m: Module, job: data.View):
-        """Key planes to scorer and CRC; returns their fault and whether no read is under way."""
-        reads, dispatch, scorer, crc = self._reads, self._dispatch, self._scorer, self._key_crc
-        tags = fifo.SyncFIFOBuffered(width=32, depth=_KEY_READS)
-        m.submodules.key_tags = ResetInserter(self._clear)(tags)
-        command, read = reads.keys_command, dispatch.o_key_read
-        asks = Signal()
-        m.d.comb += [
-            command.valid.eq(read.valid & tags.w_rdy & ~self._clear),
-            command.payload.eq(read.payload),
-            read.ready.eq(command.ready & tags.w_rdy),
-            *(reads.keys_window_base.eq(job.key_address), reads.keys_window_bytes.eq(job.key_bytes)),
-            *(asks.eq(command.valid & command.ready), tags.w_en.eq(asks)),
-            tags.w_data.eq(dispatch.first_token),
-        ]
-
-        beats = reads.keys_data
-        blocks = Signal(32)  # whose planes are through
-        moves = Signal()
-        m.d.comb += [
-            scorer.i_keys.payload.data.eq(beats.payload.data),
-            scorer.i_keys.payload.last.eq(beats.payload.last),
-            scorer.i_keys.valid.eq(beats.valid & crc.i.ready & self._stream_pass),
-            crc.i.valid.eq(beats.valid & scorer.i_keys.ready & self._stream_pass),
-            crc.i.payload.data.eq(beats.payload.data),
-            crc.i.payload.bytes.eq(self.design.bus_bytes),
-            crc.i.payload.last.eq(beats.payload.last & (blocks + 1 == job.block_count)),
-            moves.eq(beats.valid & scorer.i_keys.ready & crc.i.ready & self._stream_pass),
-            beats.ready.eq(self._drains | (scorer.i_keys.ready & crc.i.ready & self._stream_pass)),
-            self._control.add_streamed_bytes.eq(Mux(moves & ~self._dropped, self.design.bus_bytes, 0)),
-        ]
-        with m.If(moves & beats.payload.last):
-            m.d.sync += blocks.eq(blocks + 1)
-        with m.If(self._clear):
-            m.d.sync += blocks.eq(0)
-
-        status = reads.keys_status
-        fault = Signal(Fault)
-        refused = status.payload.code == TransferCode.WINDOW
-        m.d.comb += [
-            *(status.ready.eq(1), tags.r_en.eq(status.valid)),
-            *(fault.address.eq(status.payload.address), fault.token.eq(tags.r_data)),
-        ]
-        with m.If(status.valid & tags.r_rdy & (status.payload.code != TransferCode.OKAY)):
-            m.d.comb += fault.code.eq(Mux(refused, ErrorCode.KEY_ADDRESS, ErrorCode.BUS_ERROR))
-        return fault, self._none_under_way(m, "keys", asks, status.valid)
 
     def _connect_scores(self, m: Module, job: data.View):
         """Scores to memory and CRC; returns whether the last one, and the last key, are accounted for."""
-        scorer, packer, crc, writer, control = (
-            *(self._scorer, self._packer, self._result_crc, self._writer, self._control),
-        )
+        scorer, packer, crc = self._scorer, self._packer, self._result_crc
+        writer, control = self._writer, self._control
         wiring.connect(m, scorer.o_scores, packer.i)
         counts = scorer.o_scores.valid & scorer.o_scores.ready & self._stream_pass & ~self._dropped
         beats = packer.o
@@ -311,23 +236,11 @@ class KernelCore(wiring.Component):
             beats.ready.eq(writer.i.ready & crc.i.ready & self._stream_pass),
         ]
         known = Signal(2)
-        crcs = ((self._key_crc, control.streamed_crc32c), (crc, control.written_crc32c))
-        for index, (unit, register) in enumerate(crcs):
-            m.d.comb += unit.o.ready.eq(1)
-            with m.If(unit.o.valid & self._stream_pass & ~self._dropped):
-                m.d.sync += [register.eq(unit.o.payload), known[index].eq(1)]
+        m.d.comb += crc.o.ready.eq(1)
+        crcs = ((self._keys.o_crc, control.streamed_crc32c), (crc.o, control.written_crc32c))
+        for index, (source, register) in enumerate(crcs):
+            with m.If(source.valid & self._stream_pass & ~self._dropped):
+                m.d.sync += [register.eq(source.payload), known[index].eq(1)]
         with m.If(self._clear):
             m.d.sync += known.eq(0)
         return known.all()
-
-    def _job_fifo(self, m: Module, name: str, shape):
-        queue = fifo.SyncFIFOBuffered(width=getattr(shape, "size", shape), depth=_LIST_READS)
-        m.submodules[name] = ResetInserter(self._clear)(queue)
-        return queue
-
-    @staticmethod
-    def _none_under_way(m: Module, name: str, asks, ends):
-        """Whether every read that was asked for has given its status; outlives the job."""
-        count = Signal(range(2 * _LIST_READS), name=f"{name}_under_way")
-        m.d.sync += count.eq(count + asks - ends)
-        return count == 0

@@ -42,8 +42,8 @@ class ScorePacker(wiring.Component):
     def __init__(self, design: DesignConfig) -> None:
         if design.block_tokens * SCORE_BYTES % design.bus_bytes:
             raise ValueError(
-                f"block_tokens is {design.block_tokens} with bus_bytes {design.bus_bytes}; allowed: a multiple"
-                f" of {design.bus_bytes // SCORE_BYTES}, so that a block's scores are whole beats"
+                f"block_tokens is {design.block_tokens} with bus_bytes {design.bus_bytes}; allowed: a"
+                f" multiple of {design.bus_bytes // SCORE_BYTES}, so that a block's scores are whole beats"
             )
         self.design = design
         super().__init__(

@@ -156,8 +156,9 @@ async def start_while_busy(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
 async def keys_stream_at_full_rate(dut: Any) -> None:
-    """A memory of 200 cycles' latency: bus or lanes, whichever is slower, work in 95 % of the cycles."""
-    bench = KernelBench(dut, read_latency_cycles=200)
+    """Between first and last key beat a bus slower than the lanes is busy; latencies count once."""
+    latency_cycles = 200
+    bench = KernelBench(dut, read_latency_cycles=latency_cycles)
     await bench.start()
     blocks, head_dim = 24, bench.design.head_dims[-1]
     await bench.run(job_of(bench, blocks, 1, head_dim, formats=(KeyFormat.INT8,)))
@@ -166,12 +167,15 @@ async def keys_stream_at_full_rate(dut: Any) -> None:
     assert len(keys) == blocks * bench.design.bus_beats(head_dim, KeyFormat.INT8)
     cycles = keys[-1] - keys[0] + 1
     bus_cycles = sum(keys[0] <= cycle <= keys[-1] for cycle, _ in beats)
-    lane_cycles = (blocks - 1) * bench.design.lane_beats_per_block(head_dim)
+    job_cycles, model_cycles = await bench.read(reg.CYCLES), bench.model.read(reg.CYCLES)
     report(
-        key_share=len(keys) / cycles,
         bus_share=bus_cycles / cycles,
-        lane_share=lane_cycles / cycles,
-        job_cycles=await bench.read(reg.CYCLES),
-        model_cycles=bench.model.read(reg.CYCLES),
+        key_share=len(keys) / cycles,
+        job_cycles=job_cycles,
+        model_cycles=model_cycles,
     )
-    assert max(bus_cycles, lane_cycles) >= 0.95 * cycles
+    if len(beats) > model_cycles:
+        assert bus_cycles >= 0.95 * cycles
+    # Both passes wait for descriptors, the second for codes and keys, too; then the pipelines fill and empty.
+    once = 4 * latency_cycles + 2 * bench.design.lane_beats_per_block(head_dim)
+    assert job_cycles <= max(len(beats), model_cycles) + once

@@ -24,7 +24,7 @@ _TINY = replace(get_design("tiny"), block_tokens=16)
 # Small blocks, so that a job has many; rows of codes longer than a beat, and shorter.
 DESIGNS = {
     "narrow": replace(_TINY, name="narrow", query_group=3, head_dims=(64, 128, 256), query_bits=10),
-    "wide": replace(_TINY, name="wide", bus_bytes=64, lanes=32, query_group=8, head_dims=(64, 128)),
+    "wide": replace(_TINY, name="wide", bus_bytes=64, lanes=32, query_group=3, head_dims=(64, 128)),
 }
 MEMORY_BYTES = 1 << 18
 RESULTS, IMAGE, KEYS = 0x1000, 0x8000, 0x10000  # offsets of a job's parts
@@ -56,7 +56,7 @@ class Job:
     def range_of(self, what: str, design: DesignConfig) -> tuple[int, int, int]:
         """Address, bytes and block of the list, or of a block's "query", "keys" or "results".
 
-        The block is the one whose keys lie highest, of which no other block has any.
+        The block is the first of those whose keys lie highest, so that nobody else reads them before.
         """
         if what == "list":
             return self.arguments[reg.DESCRIPTOR_ADDRESS], len(self.descriptors) * DESCRIPTOR_BYTES, 0
