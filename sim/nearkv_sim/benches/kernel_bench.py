@@ -18,7 +18,8 @@ from nearkv_hdl.top.read_port import KEYS
 from nearkv_sim.benches.harness import report
 from nearkv_sim.benches.kernel_bad_jobs import BEFORE_STREAMING, WHILE_STREAMING
 from nearkv_sim.benches.kernel_harness import COUNTED, ERRORS, STATE, KernelBench
-from nearkv_sim.benches.kernel_jobs import MEMORY_BASE, Job, random_job
+from nearkv_sim.benches.kernel_jobs import Job, random_job
+from nearkv_sim.card.card import MEMORY_BASE
 
 _TIMEOUT_MS = 20  # 2,000,000 cycles
 
@@ -162,6 +163,7 @@ async def keys_stream_at_full_rate(dut: Any) -> None:
     await bench.start()
     blocks, head_dim = 24, bench.design.head_dims[-1]
     await bench.run(job_of(bench, blocks, 1, head_dim, formats=(KeyFormat.INT8,)))
+    assert bench.slow_reads is not None
     beats = bench.slow_reads.beats
     keys = [cycle for cycle, identifier in beats if identifier == KEYS]
     assert len(keys) == blocks * bench.design.bus_beats(head_dim, KeyFormat.INT8)

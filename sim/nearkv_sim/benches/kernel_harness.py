@@ -19,7 +19,8 @@ from nearkv_hdl.spec.register_map import WORD_BYTES, Register
 from nearkv_sim.benches.axi_harness import Memory, random_pauses
 from nearkv_sim.benches.csr_harness import WORD_MASK
 from nearkv_sim.benches.harness import CLOCK_NS, parameters
-from nearkv_sim.benches.kernel_jobs import DESIGNS, MEMORY_BASE, MEMORY_BYTES, CardModel, Job
+from nearkv_sim.benches.kernel_jobs import DESIGNS, MEMORY_BYTES, CardModel, Job
+from nearkv_sim.card.card import MEMORY_BASE
 from nearkv_sim.packaging.kernel import CLOCK, CONTROL, MEMORY, RESET
 
 JOB_CYCLES = 60_000  # more than any job here takes
@@ -196,7 +197,7 @@ class KernelBench:
         self.model.load(bytes(self.memory.content))
 
     @staticmethod
-    def outside_results(job: Job, content: bytes) -> bytes:
+    def outside_results(job: Job, content: bytes | bytearray) -> bytes:
         """Memory without the job's result window."""
         start = job.arguments[reg.RESULT_ADDRESS] - MEMORY_BASE
-        return content[:start] + content[start + job.arguments[reg.RESULT_BYTES] :]
+        return bytes(content[:start]) + content[start + job.arguments[reg.RESULT_BYTES] :]
