@@ -161,7 +161,7 @@ async def keys_stream_at_full_rate(dut: Any) -> None:
     latency_cycles = 200
     bench = KernelBench(dut, read_latency_cycles=latency_cycles)
     await bench.start()
-    blocks, head_dim = 24, bench.design.head_dims[-1]
+    blocks, head_dim = 48, bench.design.head_dims[-1]
     await bench.run(job_of(bench, blocks, 1, head_dim, formats=(KeyFormat.INT8,)))
     assert bench.slow_reads is not None
     beats = bench.slow_reads.beats
@@ -178,6 +178,7 @@ async def keys_stream_at_full_rate(dut: Any) -> None:
     )
     if len(beats) > model_cycles:
         assert bus_cycles >= 0.95 * cycles
-    # Both passes wait for descriptors, the second for codes and keys, too; then the pipelines fill and empty.
-    once = 4 * latency_cycles + 2 * bench.design.lane_beats_per_block(head_dim)
+    # Both passes wait for descriptors, the second for codes and keys, too; the first goes through the whole
+    # list with 64 descriptors under way; the pipelines fill and empty.
+    once = 5 * latency_cycles + 2 * bench.design.lane_beats_per_block(head_dim)
     assert job_cycles <= max(len(beats), model_cycles) + once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
+from collections import defaultdict, deque
 from itertools import count
 from typing import Any
 
@@ -42,7 +42,9 @@ class BusSignals:
 
 
 class SlowReads:
-    """A memory's read side: bursts in order, each `latency_cycles` after its address, then a beat a cycle.
+    """A memory's read side: each burst `latency_cycles` after its address, then a beat in every cycle.
+
+    Bursts of one identifier come in order; of several that are due, each beat is drawn at random.
 
     Attributes:
         beats: (cycle, identifier) of every beat taken.
@@ -58,27 +60,28 @@ class SlowReads:
 
     async def _run(self) -> None:
         bus, bus_bytes = self._bus, self._memory.bus_bytes
-        owed: deque[tuple[int, int, int, bool]] = deque()  # due cycle, identifier, address, last
-        offered = False
+        owed: defaultdict[int, deque[tuple[int, int, bool]]] = defaultdict(deque)  # due cycle, address, last
+        offered: int | None = None  # identifier of the beat on the bus
         for cycle in count():
             await RisingEdge(self._clk)
             if bus.arvalid.value == 1:
-                first, beats = int(bus.araddr.value), int(bus.arlen.value) + 1
-                for beat in range(beats):
-                    address = first // bus_bytes * bus_bytes + bus_bytes * beat
-                    owed.append(
-                        (cycle + self._latency_cycles, int(bus.arid.value), address, beat == beats - 1)
-                    )
-            if offered and bus.rready.value == 1:
-                self.beats.append((cycle, owed.popleft()[1]))
-                offered = False
-            if not offered and owed and owed[0][0] <= cycle:
-                _, identifier, address, last = owed[0]
+                start, beats = int(bus.araddr.value) // bus_bytes * bus_bytes, int(bus.arlen.value) + 1
+                owed[int(bus.arid.value)] += [
+                    (cycle + self._latency_cycles, start + bus_bytes * beat, beat == beats - 1)
+                    for beat in range(beats)
+                ]
+            if offered is not None and bus.rready.value == 1:
+                owed[offered].popleft()
+                self.beats.append((cycle, offered))
+                offered = None
+            due = [identifier for identifier, queue in owed.items() if queue and queue[0][0] <= cycle]
+            if offered is None and due:
+                offered = random.choice(due)
+                _, address, last = owed[offered][0]
                 data = await self._memory.read(address, bus_bytes)
                 bus.rdata.value = int.from_bytes(data, "little")
-                bus.rid.value, bus.rlast.value = identifier, int(last)
-                offered = True
-            bus.rvalid.value = int(offered)
+                bus.rid.value, bus.rlast.value = offered, int(last)
+            bus.rvalid.value = int(offered is not None)
 
 
 class KernelBench:
