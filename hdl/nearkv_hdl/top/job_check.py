@@ -91,23 +91,23 @@ class ArgumentCheck(wiring.Component):
         result_end = job.result_address + result_bytes
         list_end = job.descriptor_address + job.block_count * DESCRIPTOR_BYTES
         top = 1 << 64
-        fault = Signal(Fault)
+        code, address = Signal(8), Signal(64)
         with m.If(job.block_count == 0):
-            m.d.comb += fault.code.eq(ErrorCode.BLOCK_COUNT)
+            m.d.comb += code.eq(ErrorCode.BLOCK_COUNT)
         with m.Elif((job.heads == 0) | (job.heads > design.query_group)):
-            m.d.comb += fault.code.eq(ErrorCode.HEADS)
+            m.d.comb += code.eq(ErrorCode.HEADS)
         with m.Elif(Value.cast(sum(job.head_dim == d for d in design.head_dims)) == 0):
-            m.d.comb += fault.code.eq(ErrorCode.HEAD_DIM)
+            m.d.comb += code.eq(ErrorCode.HEAD_DIM)
         with m.Elif(
             (job.result_address % ALIGN_BYTES != 0) | (result_end > top) | (job.result_bytes < result_bytes)
         ):
-            m.d.comb += [fault.code.eq(ErrorCode.RESULT_ADDRESS), fault.address.eq(job.result_address)]
+            m.d.comb += [code.eq(ErrorCode.RESULT_ADDRESS), address.eq(job.result_address)]
         with m.Elif((job.descriptor_address % ALIGN_BYTES != 0) | (list_end > top)):
             m.d.comb += [
-                fault.code.eq(ErrorCode.DESCRIPTOR_ADDRESS),
-                fault.address.eq(job.descriptor_address),
+                code.eq(ErrorCode.DESCRIPTOR_ADDRESS),
+                address.eq(job.descriptor_address),
             ]
-        m.d.sync += self.fault.eq(fault)
+        m.d.sync += [self.fault.code.eq(code), self.fault.address.eq(address)]
         return m
 
 
