@@ -11,7 +11,7 @@ from nearkv_hdl.migrate.move_batcher import MoveBatcher
 from nearkv_hdl.migrate.move_planner import MovePlanner
 from nearkv_hdl.migrate.moves import MoveShapes
 from nearkv_hdl.migrate.tile_commands import TileCommands
-from nearkv_hdl.spec.migration import PIM_LAYOUTS
+from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
 from nearkv_sim.formal import (
     Bench,
     Status,
