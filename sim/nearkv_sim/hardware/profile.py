@@ -10,15 +10,17 @@ parameters:
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 PROFILE_FOLDER = Path(__file__).parent / "profiles"
 Config = TypeVar("Config")
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -56,7 +58,8 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
 
     Raises:
         ValueError: names the file and what is wrong in it: no YAML, another kind, a parameter that is
-            unknown, missing or without a source, or a value that `config_type` refuses.
+            unknown, missing or without a source, a value of another type than the field's (a fraction
+            would make simulated time one), or one that `config_type` refuses.
 
     """
     try:
@@ -81,7 +84,7 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
             or not entry["source"].strip()
         ):
             raise ValueError(f"{path}: {name} is {entry!r}; allowed: {{value: ..., source: text}}")
-        values[name] = _frozen(entry["value"])
+        values[name] = entry["value"]
         sources[name] = entry["source"]
     known = {field.name: field for field in fields(config_type)}  # type: ignore[arg-type]
     unknown = [str(name) for name in values if name not in known]
@@ -94,15 +97,26 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
     ]
     if missing:
         raise ValueError(f"{path}: {', '.join(missing)} is missing")
+    hints = get_type_hints(config_type)
     try:
-        config = config_type(**values)
+        config = config_type(**{name: _typed(hints[name], value, name) for name, value in values.items()})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
     return Profile(path.stem, str(document["description"]), config, sources)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    """A value of the annotated type, a list as a tuple; ValueError for any other."""
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is {value!r}; allowed: a list")
+        return tuple(_typed(get_args(hint)[0], item, name) for item in value)
+    accepted = (int, float) if hint is float else hint
+    # bool is an int to Python, not to a reader of the profile.
+    wrong = not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool)
+    if wrong or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{name} is {value!r}; allowed: {_TYPE_NAMES[hint]}")
+    return value
 
 
 @cache
