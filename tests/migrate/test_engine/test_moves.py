@@ -188,6 +188,9 @@ def test_every_device_has_its_engine(name, device_bytes, far_bytes):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: MoveShapes(LAYOUT, slot_bits=0), r"slot_bits is 0; allowed: 1 to 16"),
+        (lambda: MoveShapes(LAYOUT, address_bits=24), r"address_bits is 24; allowed: 32 to 64"),
+        (lambda: MoveShapes(LAYOUT, tiles_bits=2), r"tiles_bits is 2; allowed: 3 to 16"),
         (lambda: MigrationEngine(SHAPES, 8, ()), r"far_bytes has 0 widths; allowed: 1 to 4"),
         (lambda: MigrationEngine(SHAPES, 8, (8,), queue=1), r"queue is 1; allowed: from 2"),
         (
