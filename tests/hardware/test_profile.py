@@ -50,7 +50,7 @@ def test_values_and_sources(tmp_path):
         ("power_mw: {value: true, source: x}", "power_mw is True; allowed: a whole number"),
         ("power_mw: {value: [7], source: x}", "power_mw is [7]; allowed: a whole number"),
         ("{power_mw: {value: 7, source: x}, colours: {value: red, source: x}}", "'red'; allowed: a list"),
-        ("{power_mw: {value: 7, source: x}, colours: {value: [1], source: x}}", "colours is 1; allowed: text"),
+        ("{power_mw: {value: 7, source: x}, colours: {value: [1], source: x}}", "colours is 1; allowed"),
         (
             "{power_mw: {value: 7, source: x}, efficiency: {value: .nan, source: x}}",
             "efficiency is nan; allowed: a finite number",
