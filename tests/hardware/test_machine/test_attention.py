@@ -7,9 +7,11 @@ import pytest
 from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.machine import machine_names, open_machine
 from nearkv_sim.hardware.machine_attention import attention_step
+from nearkv_sim.hardware.machine_report import BLOCK_PAGE_BYTES, describe_endless
 from nearkv_sim.hardware.machine_state import MachineState
 from nearkv_sim.hardware.machine_step import decode_time
 from nearkv_sim.hardware.model_shapes import named_model
+from nearkv_sim.hardware.wear import DriveWear
 
 GIB = 2**30
 LLAMA_13B = named_model("llama_13b").config
@@ -106,3 +108,22 @@ def test_writes_of_a_tier_are_shared_by_its_drives():
     assert state.life_years("ssd_pim") < once / 30
     with pytest.raises(ValueError, match="tier is 'hbm_pim'; allowed: ssd_pim"):
         state.write("hbm_pim", 1, 1, random=False)
+
+
+def test_decoding_without_end_counts_whole_steps(hillinfer):
+    """All of a step passes between two rows, not only its attention."""
+    step = decode_time(hillinfer, LLAMA_13B, 36_000, 4)
+    assert step.time_ps > step.attention.timing.time_ps
+    found = describe_endless(hillinfer, LLAMA_13B, 4, step)
+    wear = DriveWear(hillinfer.memories["nand"])
+    wear.write(4 * LLAMA_13B.kv_bytes_per_token, BLOCK_PAGE_BYTES, random=False)
+    assert found["drive_life_years"]["nand"]["whole blocks"] == wear.projected_life_years(step.time_ps)
+    fpga = hillinfer.unit("fpga")
+    share = step.attention.timing.busy_ps["fpga"] / step.time_ps
+    power_w = fpga.config.idle_power_w + share * (fpga.config.active_power_w - fpga.config.idle_power_w)
+    assert found["card_c"]["fpga"] == round(fpga.thermal.config.steady_c(power_w), 1)
+
+
+def test_a_drive_without_kv_does_not_wear(hillinfer):
+    step = decode_time(hillinfer, LLAMA_13B, 2048, 1)
+    assert describe_endless(hillinfer, LLAMA_13B, 1, step)["drive_life_years"] == {}
