@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nearkv_sim.hardware.link_pipe import PS_PER_S
@@ -31,6 +33,14 @@ def test_near_data_scoring_moves_less_and_takes_less_time(hillinfer):
     moved = attention_step(hillinfer, LLAMA_13B, 36_000, 4, near_data=False)
     assert near.timing.time_ps < moved.timing.time_ps / 2
     assert near.timing.busy_ps["smartssd_link"] < moved.timing.busy_ps["smartssd_link"] / 5
+
+
+@pytest.mark.parametrize(("dtype", "code_share"), [("fp32", 8), ("fp16", 4), ("int8", 2)])
+def test_a_key_code_is_a_byte_whatever_the_cache_holds(hillinfer, dtype, code_share):
+    step = attention_step(hillinfer, replace(LLAMA_13B, dtype=dtype), 36_000, 8)
+    (stored,) = (share.kv_bytes for share in step.shares if share.tier == "nand")
+    assert stored > 0
+    assert step.timing.busy_ps["fpga"] == hillinfer.scan("fpga", stored // code_share).busy_ps["fpga"]
 
 
 def test_selecting_more_takes_longer(hillinfer):
