@@ -58,28 +58,36 @@ def describe(machine: ModelMachine) -> dict[str, Any]:
             {"processor": name} | _sizes([machine.scan(name, n) for n in SIZES_BYTES])
             for name in machine.units
         ],
-        "cards": [
-            {
-                "name": name,
-                "busy_c": round(unit.thermal.config.steady_c(unit.config.active_power_w), 1),
-                "throttle_c": unit.thermal.config.throttle_c,
-                "throttles": unit.thermal.config.steady_c(unit.config.active_power_w)
-                >= unit.thermal.config.throttle_c,
-            }
-            for name, unit in machine.units.items()
-            if isinstance(unit, ScorerUnit)
-        ],
-        "drives": [
-            {
-                "tier": name,
-                "rated_host_bytes": drive.rated_host_bytes,
-                "nand_budget_bytes": drive.nand_budget_bytes,
-            }
-            for name, drive in machine.memories.items()
-            if isinstance(drive, DriveConfig)
-        ],
+        "cards": _cards(machine),
+        "drives": _drives(machine),
         "sources": machine.sources,
     }
+
+
+def _cards(machine: ModelMachine) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "busy_c": round(unit.thermal.config.steady_c(unit.config.active_power_w), 1),
+            "throttle_c": unit.thermal.config.throttle_c,
+            "throttles": unit.thermal.config.steady_c(unit.config.active_power_w)
+            >= unit.thermal.config.throttle_c,
+        }
+        for name, unit in machine.units.items()
+        if isinstance(unit, ScorerUnit)
+    ]
+
+
+def _drives(machine: ModelMachine) -> list[dict[str, Any]]:
+    return [
+        {
+            "tier": name,
+            "rated_host_bytes": drive.rated_host_bytes,
+            "nand_budget_bytes": drive.nand_budget_bytes,
+        }
+        for name, drive in machine.memories.items()
+        if isinstance(drive, DriveConfig)
+    ]
 
 
 def describe_step(step: DecodeTime, prompt: StepTime) -> dict[str, Any]:

@@ -27,7 +27,11 @@ LINKS = (
 
 def checks() -> list[Check]:
     """Every published figure of this area."""
-    found = [
+    return [*_hillinfer(), *_links(), *_pam_units()]
+
+
+def _hillinfer() -> list[Check]:
+    return [
         within(
             "machines/hillinfer/cpu_scan",
             "GB/s",
@@ -56,36 +60,41 @@ def checks() -> list[Check]:
             partial(_scan_gb_per_s, "fpga"),
         ),
     ]
-    for machine, link, source, target, way, published in LINKS:
-        found.append(
-            Check(
-                f"machines/{machine}/{source}_to_{target}",
-                "GB/s",
-                published,
-                published,
-                _header_only_gb_per_s(machine, link, way),
-                PCIE_BENCH,
-                partial(_transfer_gb_per_s, machine, source, target),
-            )
+
+
+def _links() -> list[Check]:
+    return [
+        Check(
+            f"machines/{machine}/{source}_to_{target}",
+            "GB/s",
+            published,
+            published,
+            _header_only_gb_per_s(machine, link, way),
+            PCIE_BENCH,
+            partial(_transfer_gb_per_s, machine, source, target),
         )
-    for unit, count, published_tflops in (
-        ("hbm_units", 40, 1.6),
-        ("ddr_units", 40, 0.204),
-        ("ssd_units", 8, 0.018),
-    ):
-        # One operation per byte of FP16 keys and values: TFLOPS are TB/s.
-        found.append(
-            within(
-                f"machines/pam/{unit}",
-                "TB/s",
-                published_tflops,
-                0.05,
-                f"{PAM}: device compute under the power cap, one operation per byte",
-                partial(_device_tb_per_s, unit, count),
-                held_out=False,  # the cap is in the profile; what is checked is that nothing else is slower
-            )
+        for machine, link, source, target, way, published in LINKS
+    ]
+
+
+def _pam_units() -> list[Check]:
+    # One operation per byte of FP16 keys and values: TFLOPS are TB/s.
+    return [
+        within(
+            f"machines/pam/{unit}",
+            "TB/s",
+            published_tflops,
+            0.05,
+            f"{PAM}: device compute under the power cap, one operation per byte",
+            partial(_device_tb_per_s, unit, count),
+            held_out=False,  # the cap is in the profile; what is checked is that nothing else is slower
         )
-    return found
+        for unit, count, published_tflops in (
+            ("hbm_units", 40, 1.6),
+            ("ddr_units", 40, 0.204),
+            ("ssd_units", 8, 0.018),
+        )
+    ]
 
 
 def _scan_gb_per_s(processor: str) -> float:
