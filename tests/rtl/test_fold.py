@@ -55,7 +55,7 @@ SHAPES = {
 @cache
 def compiled(name: str) -> tuple[DesignConfig, CompiledComponent]:
     design = DESIGNS[name] if name in DESIGNS else SHAPES[name]
-    return design, CompiledComponent(FoldUnit(design), name=f"fold_{name}")
+    return design, CompiledComponent(FoldUnit(design), name=f"fold_{name}", flatten=False)
 
 
 def run(name: str, jobs: list[FoldJob], stalls: Stalls | None = None) -> RunResult:

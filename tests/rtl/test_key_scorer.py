@@ -57,7 +57,7 @@ SHAPES = {
 @cache
 def compiled(name: str) -> tuple[DesignConfig, CompiledComponent]:
     design = DESIGNS[name] if name in DESIGNS else SHAPES[name]
-    return design, CompiledComponent(KeyScorer(design), name=f"key_scorer_{name}")
+    return design, CompiledComponent(KeyScorer(design), name=f"key_scorer_{name}", flatten=False)
 
 
 def check(name: str, jobs: list[FoldJob], stalls: Stalls | None = None) -> RunResult:
