@@ -83,3 +83,28 @@ def test_other_kind(tmp_path):
 def test_unknown_name():
     with pytest.raises(ValueError, match="lamp profile is 'nothing'; allowed"):
         named_profile("lamp", "nothing", Lamp)
+
+
+def test_own_profiles_stand_beside_those_that_ship(tmp_path, monkeypatch):
+    folder = tmp_path / "mine" / "lamp"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("NEARKV_PROFILES", str(tmp_path / "mine"))
+    write(folder, "power_mw: {value: 7, source: label}")
+    assert named_profile("lamp", "bulb", Lamp).config == Lamp(7)
+    with pytest.raises(ValueError, match=r"ssd profile is 'bulb'; allowed: .*pm983"):
+        named_profile("ssd", "bulb", Lamp)
+
+
+def test_an_own_profile_does_not_replace_one_that_ships(tmp_path, monkeypatch):
+    folder = tmp_path / "ssd"
+    folder.mkdir()
+    (folder / "pm983.yaml").write_text("kind: ssd\n")
+    monkeypatch.setenv("NEARKV_PROFILES", str(tmp_path))
+    with pytest.raises(ValueError, match=r"pm983\.yaml: ssd profile pm983 is there twice"):
+        named_profile("ssd", "pm983", Lamp)
+
+
+def test_a_folder_of_own_profiles_that_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARKV_PROFILES", str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match=r"NEARKV_PROFILES is .*nowhere"):
+        named_profile("ssd", "pm983", Lamp)

@@ -11,14 +11,17 @@ parameters:
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Hashable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
 PROFILE_FOLDER = Path(__file__).parent / "profiles"
+OWN_PROFILES = "NEARKV_PROFILES"  # environment variable: a folder of profiles beside those that ship
 Config = TypeVar("Config")
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 
@@ -119,11 +122,35 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
     return value
 
 
-@cache
 def named_profile(kind: str, name: str, config_type: type[Config]) -> Profile[Config]:
-    """The profile that ships as profiles/KIND/NAME.yaml; ValueError lists those there are."""
-    folder = PROFILE_FOLDER / kind
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
-    if name not in names:
-        raise ValueError(f"{kind} profile is {name!r}; allowed: {', '.join(names)}")
-    return read_profile(folder / f"{name}.yaml", kind, config_type)
+    """The profile KIND/NAME.yaml of those that ship, or of the folder that NEARKV_PROFILES names.
+
+    Raises:
+        ValueError: lists the profiles there are; NEARKV_PROFILES is no folder, or has a file under a name
+            that ships, too, so that one name never means two devices.
+
+    """
+    path = _profile_path(kind, name, os.environ.get(OWN_PROFILES))
+    # A generic class is no Hashable to mypy, which a cached function asks for.
+    return cast(Profile[Config], _read_once(path, kind, cast(Hashable, config_type)))
+
+
+@cache
+def _read_once(path: Path, kind: str, config_type: Hashable) -> Profile[Any]:
+    return read_profile(path, kind, cast(type[Any], config_type))
+
+
+def _profile_path(kind: str, name: str, own: str | None) -> Path:
+    folders = [PROFILE_FOLDER / kind]
+    if own is not None:
+        if not Path(own).is_dir():
+            raise ValueError(f"{OWN_PROFILES} is {own!r}; allowed: a folder with profiles KIND/NAME.yaml")
+        folders.append(Path(own) / kind)
+    found: dict[str, Path] = {}
+    for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):
+        if path.stem in found:
+            raise ValueError(f"{path}: {kind} profile {path.stem} is there twice; allowed: another name")
+        found[path.stem] = path
+    if name not in found:
+        raise ValueError(f"{kind} profile is {name!r}; allowed: {', '.join(sorted(found))}")
+    return found[name]
