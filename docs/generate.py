@@ -21,6 +21,7 @@ from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.pim_tables import pim_tables
+from nearkv_sim.port_tables import CONVENTION, UNITS, members, port_rows
 from nearkv_sim.synthesis.budgets import BUDGETS, KEY_SCORER_BUDGETS, LOGIC_TOLERANCE
 from nearkv_sim.synthesis.catalogue import COMPONENTS
 from nearkv_sim.synthesis.catalogue_left_out import LEFT_OUT
@@ -256,10 +257,21 @@ def experiments_page() -> str:
     )
 
 
+def ports_page() -> str:
+    """Bits of every port of the exported Verilog."""
+    parts = []
+    for name, build in UNITS.items():
+        component = build()
+        rows = table(["ports", "what", "field", "bits", "numbers"], port_rows(component))
+        parts.append(f"## {name}\n\n{rows}\n" + "".join(f"- {line}\n" for line in members(component)))
+    return f"{NOTICE}\n# Ports of the Verilog\n\n{CONVENTION}\n" + "\n".join(parts)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "components.md": components_page,
     "designs.md": designs_page,
     "experiments.md": experiments_page,
+    "ports.md": ports_page,
     "registers.md": registers_page,
 }
 

@@ -16,8 +16,6 @@ from nearkv_sim.synthesis.resources import Resources
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 AREA = re.compile(r" [\d.]+ / [\d.]+ / [\d.]+ / [\d.]+ ")  # measured by `make docs` alone
 
 GENERATE = runpy.run_path(str(ROOT / "docs" / "generate.py"))
@@ -68,11 +66,3 @@ def test_readme_commands_exist():
     assert set(re.findall(r"\bmake ([a-z-]+)", README + shell)) <= targets
     for path in re.findall(r"\b(?:configs|data)/[\w./-]+", shell):
         assert (ROOT / path).exists(), path
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document):
-    text = document.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if "://" not in target:
-            assert (document.parent / target.partition("#")[0]).exists(), target

@@ -89,5 +89,5 @@ def test_a_board_needs_a_known_name_and_its_pins(monkeypatch):
     with pytest.raises(ValueError, match="board is 'arty'; allowed: ulx3s"):
         place_board("arty", get_design("tiny"), [1])
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"extra `boards` installs: pip install 'nearkv\[boards\]'"):
+    with pytest.raises(ValueError, match=r"extra `boards` installs: pip install -e '.\[boards\]'"):
         place_board("ulx3s", get_design("tiny"), [1])

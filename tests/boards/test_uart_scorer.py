@@ -274,7 +274,7 @@ def test_a_port_is_opened_with_pyserial_if_it_is_there(monkeypatch):
     # The device gives a request up earlier than the host its answer.
     assert options["timeout"] * 1000 > 2 * TIMEOUT_MS
     monkeypatch.setitem(sys.modules, "serial", None)
-    with pytest.raises(ValueError, match=r"extra `serial` installs: pip install 'nearkv\[serial\]'"):
+    with pytest.raises(ValueError, match=r"extra `serial` installs: pip install -e '.\[serial\]'"):
         open_serial("/dev/ttyUSB0")
 
 

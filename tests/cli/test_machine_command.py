@@ -41,6 +41,8 @@ def test_describes_one_with_attention_and_claims(nearkv_machine, capsys):
     assert step["time_ps"] == step["attention_ps"] + step["rest_ps"] + step["weights_ps"]
     assert [entry["bound"] for entry in step["decode_layer"] if entry["kernel"] == "qkv"] == ["memory"]
     assert [entry["bound"] for entry in step["prefill_layer"] if entry["kernel"] == "qkv"] == ["compute"]
+    life = content["endless"]["drive_life_years"]["nand"]
+    assert life["whole blocks"] > 10 * life["single rows"]
     assert {claim["machine"] for claim in content["claims"]} == {"hillinfer"}
     assert content["sources"]["gpu: peak_flops_per_s"].startswith("NVIDIA")
     assert nearkv_machine(*words, "--format", "json") == 0

@@ -159,7 +159,7 @@ def test_bad_input_is_one_line_and_writes_nothing(nearkv_pnr, monkeypatch, tmp_p
     assert errors[1].endswith("seeds is 0; allowed: 1 to 1000")
     assert "query_group is 9" in errors[2]
     assert errors[3].endswith("seeds is 100000000000; allowed: 1 to 1000")
-    assert errors[4].endswith("extra `pnr` installs: pip install 'nearkv[pnr]'")
+    assert errors[4].endswith("extra `pnr` installs: pip install -e '.[pnr]'")
     assert not (tmp_path / "new").exists()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearkv_sim.hardware import pim_units
+from nearkv_sim.hardware import machine_devices, machine_drives, pim_units
 from nearkv_sim.hardware.dram import stream
 from nearkv_sim.hardware.dram.config import dram_profile
 from nearkv_sim.hardware.pim.attention import stack_attention
@@ -46,3 +46,17 @@ def test_published_units(monkeypatch):
     monkeypatch.setattr(pim_units, "_ps", lambda work, per_second: real(work, per_second) // 2)
     with pytest.raises(AssertionError, match="faster than a roof"):
         pim_units.published_attention(pim_units.pam_profile("hbm_pim").config, 2048, 8)
+
+
+@pytest.mark.parametrize(
+    "remembering",
+    [
+        machine_devices._packets_ps,
+        machine_drives.sequential_ps,
+        machine_drives._peer_ps,
+        stream._simulate,
+        stack_attention,
+    ],
+)
+def test_results_of_ever_new_sizes_do_not_pile_up(remembering):
+    assert remembering.cache_info().maxsize <= 4096

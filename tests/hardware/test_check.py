@@ -19,6 +19,8 @@ def test_at_most():
     outcome = run_check(at_most("a", "%", 5.0, "a brief", lambda: 5.1))
     assert not outcome.ok
     assert outcome.relative_error is None
+    assert outcome.check.held_out
+    assert not at_most("a", "%", 5.0, "a brief", lambda: 5.0, held_out=False).held_out
 
 
 def test_nan_is_out():

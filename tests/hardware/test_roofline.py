@@ -15,9 +15,7 @@ from nearkv_sim.hardware.roofline_layers import decode_step, prefill
 SMALL = ProcessorConfig(
     peak_flops_per_s=1000,
     memory_bandwidth_bytes_per_s=100,
-    memory_bytes=1,
     multiprocessors=4,
-    board_power_w=1,
     idle_power_w=0,
     compute_efficiency=0.5,
     memory_efficiency=0.8,
@@ -138,6 +136,8 @@ def test_kv_bytes_by_hand():
         (lambda: decode_step(SMALL, LLAMA_13B, 1, 1, processors=7), "processors is 7; allowed: divisors"),
         (lambda: decode_step(SMALL, LLAMA_13B, 1, 1, processors=2), "no interconnect"),
         (lambda: replace(SMALL, compute_efficiency=1.5), "compute_efficiency is 1.5"),
+        (lambda: replace(SMALL, hop_latency_ps=-1), "hop_latency_ps is -1; allowed: from 0"),
+        (lambda: replace(SMALL, interconnect_bytes_per_s=-1), "interconnect_bytes_per_s is -1"),
         (lambda: replace(SMALL, multiprocessors=0), "multiprocessors is 0"),
         (lambda: replace(SMALL, norm_overhead_ps=-1), "norm_overhead_ps is -1"),
         (lambda: replace(LLAMA_13B, kv_heads=7), "kv_heads is 7; allowed: a divisor of 40"),

@@ -9,13 +9,12 @@ import pytest
 
 from nearkv_hdl.spec.migration import (
     BLOCK_ENTRY_BYTES,
-    PIM_LAYOUTS,
     BlockEntry,
     Digit,
     Order,
-    get_pim_layout,
 )
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
+from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS, get_pim_layout
 from nearkv_sim.golden.migrate_layout import from_pim, reorder_tiles, to_pim
 
 LAYOUTS = list(PIM_LAYOUTS.values())

@@ -10,7 +10,8 @@ import pytest
 from nearkv_hdl.migrate.relayout import Relayout, relayout_job_layout
 from nearkv_hdl.migrate.tile_address import TileAddress
 from nearkv_hdl.migrate.width import Narrow, Widen
-from nearkv_hdl.spec.migration import PIM_LAYOUTS, Order
+from nearkv_hdl.spec.migration import Order
+from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
 from nearkv_sim.cosim import CompiledComponent, Stalls
 from nearkv_sim.cosim.words import pack_words
 from nearkv_sim.formal import Status, prove_order, prove_ready_independent, prove_stream_contract

@@ -11,7 +11,8 @@ import pytest
 from nearkv.trace.format import read_trace
 from nearkv_hdl.migrate.row_expander import RowExpander
 from nearkv_hdl.migrate.row_quantiser import RowQuantiser
-from nearkv_hdl.spec.migration import PIM_LAYOUTS, SCALE_HEADER_BYTES
+from nearkv_hdl.spec.migration import SCALE_HEADER_BYTES
+from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
 from nearkv_sim.cosim import CompiledComponent, Stalls
 from nearkv_sim.formal import Status, prove_ready_independent, prove_stream_contract
 from nearkv_sim.golden.migrate_rows import expand_rows, from_records, quantise_rows, to_records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -21,6 +22,7 @@ from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.spec.multiplier import MacVariant
 from nearkv_sim.cosim import CompiledComponent, RunResult, Stalls, pack_words, unpack_words
 from nearkv_sim.fold_job import FoldJob, fold_job, fold_words, random_fold_job
+from nearkv_sim.formal import Status, prove_stream_contract
 from nearkv_sim.golden import score_statistics as golden
 from nearkv_sim.scorer_job import read_scores
 from nearkv_sim.synthesis.budgets import BUDGETS, KEY_SCORER_BUDGETS
@@ -57,7 +59,7 @@ SHAPES = {
 @cache
 def compiled(name: str) -> tuple[DesignConfig, CompiledComponent]:
     design = DESIGNS[name] if name in DESIGNS else SHAPES[name]
-    return design, CompiledComponent(KeyScorer(design), name=f"key_scorer_{name}")
+    return design, CompiledComponent(KeyScorer(design), name=f"key_scorer_{name}", flatten=False)
 
 
 def check(name: str, jobs: list[FoldJob], stalls: Stalls | None = None) -> RunResult:
@@ -163,3 +165,11 @@ def test_accepted_figures_of_the_large_scorer():
     assert mapping_problems(design, used, Unit.KEY_SCORER.dsps_beside_scorer(design)) == []
     assert design.macs / used.dsps >= 1.7
     assert used.luts / design.macs <= 80
+
+
+def test_contract_for_all_time():
+    design = custom(query_group=1, bus_bytes=32, lanes=64, head_dims=(64,), block_tokens=4)
+    proof = prove_stream_contract(
+        lambda: KeyScorer(replace(design, variant=MacVariant.PLAIN)), cut=("$mul", "$mem_v2")
+    )
+    assert proof.status is Status.PROVED, proof.message

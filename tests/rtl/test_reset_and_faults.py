@@ -44,7 +44,7 @@ SETTLE_CYCLES = 2  # the reset's cycle, and one more
 @cache
 def compiled(kind: type) -> CompiledComponent:
     inner = KeyScorer(DESIGN) if kind is KeyScorer else RowScorer(DESIGNS["tiny"])
-    return CompiledComponent(WithReset(inner), name=f"reset_{kind.__name__}")
+    return CompiledComponent(WithReset(inner), name=f"reset_{kind.__name__}", flatten=False)
 
 
 def run(kind: type, words, outputs, *, reset: bool, stalls: Stalls | None = None, drain_cycles: int = 60):

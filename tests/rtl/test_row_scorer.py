@@ -51,7 +51,7 @@ SMALL = ("tiny", "narrow", "group3")
 
 @cache
 def compiled(name: str) -> CompiledComponent:
-    return CompiledComponent(RowScorer(SHAPES[name]), name=f"rows-{name}")
+    return CompiledComponent(RowScorer(SHAPES[name]), name=f"rows-{name}", flatten=False)
 
 
 def beats(design: DesignConfig, rows: np.ndarray) -> np.ndarray:

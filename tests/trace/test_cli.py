@@ -108,6 +108,4 @@ def test_capture_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     outcome = nearkv("trace", "capture", *[word for pair in CAPTURE.items() for word in pair])
     assert outcome.code == 2
-    assert (
-        "needs tokenizers, which the extra `capture` installs: pip install 'nearkv[capture]'" in outcome.err
-    )
+    assert "needs tokenizers, which the extra `capture` installs: pip install -e '.[capture]'" in outcome.err

@@ -128,7 +128,9 @@ class FoldOutput(wiring.Component):
                 getattr(command, name).eq(getattr(descriptor, name))
                 for name in ("first_token", "head_dim_index", "key_format", "last")
             ]
-        # A block's command leaves before its codes, so there are no more commands than blocks.
+        # A block's command leaves before its codes, so there are no more commands than blocks. `room` sees to
+        # that; here it is a gate as well, so that the streams keep their contract whatever comes in.
+        may_command = commanded != QUEUED_BLOCKS
         m.submodules.commands = commands = fifo.SyncFIFOBuffered(
             width=command.shape().size, depth=QUEUED_BLOCKS
         )
@@ -136,7 +138,7 @@ class FoldOutput(wiring.Component):
             commands.w_data.eq(command),
             commands.w_en.eq(send),
             self.o_block.payload.eq(commands.r_data),
-            self.o_block.valid.eq(commands.r_rdy),
-            commands.r_en.eq(self.o_block.ready),
+            self.o_block.valid.eq(commands.r_rdy & may_command),
+            commands.r_en.eq(self.o_block.ready & may_command),
         ]
         return m

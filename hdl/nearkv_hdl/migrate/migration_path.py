@@ -14,6 +14,7 @@ from nearkv_hdl.migrate.idle_gate import IdleGate
 from nearkv_hdl.migrate.move_planner import has
 from nearkv_hdl.migrate.moves import BYTES_BITS, CODE_BITS, FLAG_BITS, MoveShapes
 from nearkv_hdl.migrate.relayout import Relayout
+from nearkv_hdl.migrate.route import feed, join, steer
 from nearkv_hdl.migrate.row_expander import RowExpander
 from nearkv_hdl.migrate.row_quantiser import RowQuantiser
 from nearkv_hdl.migrate.tile_commands import TileCommands
@@ -194,15 +195,15 @@ class MigrationPath(wiring.Component):
             wiring.connect(m, narrow.o, writer.i_data)
             widened.append(widen.o)
             narrowed.append(narrow.i)
-        _steer(m, read_commands.o, [reader.i_command for reader in self._readers], up)
-        _steer(m, write_commands.o, [writer.i_command for writer in self._writers], ~up)
+        steer(m, read_commands.o, [reader.i_command for reader in self._readers], up)
+        steer(m, write_commands.o, [writer.i_command for writer in self._writers], ~up)
         down_beats, up_beats = widened
-        _join(m, [down_beats, up_beats, expander.o], gate.i, Mux(up, Mux(expand, 2, 1), 0))
-        _feed(m, up_beats, expander.i, expand)
+        join(m, [down_beats, up_beats, expander.o], gate.i, Mux(up, Mux(expand, 2, 1), 0))
+        feed(m, up_beats, expander.i, expand)
         wiring.connect(m, gate.o, relayout.i)
-        _feed(m, relayout.o, quantiser.i, quantise)
-        _feed(m, relayout.o, narrowed[0], up)
-        _join(m, [relayout.o, quantiser.o], narrowed[1], quantise, enable=~up)
+        feed(m, relayout.o, quantiser.i, quantise)
+        feed(m, relayout.o, narrowed[0], up)
+        join(m, [relayout.o, quantiser.o], narrowed[1], quantise, enable=~up)
 
         # Results: all statuses of the oldest job.
         debt = data.View(debt_layout, debts.r_data)
@@ -229,30 +230,3 @@ class MigrationPath(wiring.Component):
             done.eq(self.o_result.valid & self.o_result.ready),
         ]
         return m
-
-
-def _steer(m: Module, source, sinks, choice) -> None:
-    """One stream to the second sink where `choice`, else to the first."""
-    for side, sink in enumerate(sinks):
-        chosen = choice if side else ~choice
-        m.d.comb += [sink.valid.eq(source.valid & chosen), sink.payload.eq(source.payload)]
-    m.d.comb += source.ready.eq(Mux(choice, sinks[1].ready, sinks[0].ready))
-
-
-def _feed(m: Module, source, sink, chosen) -> None:
-    """To a sink if chosen; nothing else drives the source's ready then."""
-    m.d.comb += [sink.valid.eq(source.valid & chosen), sink.payload.eq(source.payload)]
-    with m.If(chosen):
-        m.d.comb += source.ready.eq(sink.ready)
-
-
-def _join(m: Module, sources, sink, choice, enable=1) -> None:
-    """The chosen of several streams to a sink."""
-    with m.If(enable), m.Switch(choice):
-        for index, source in enumerate(sources):
-            with m.Case(index):
-                m.d.comb += [
-                    sink.valid.eq(source.valid),
-                    sink.payload.eq(source.payload),
-                    source.ready.eq(sink.ready),
-                ]

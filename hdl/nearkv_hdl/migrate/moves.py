@@ -8,16 +8,11 @@ from amaranth.lib import data
 
 from nearkv_hdl.spec.migration import Move, MoveCode, PimLayout
 
-CODE_BITS = 4
+CODE_BITS = max(MoveCode).bit_length()
 TAG_BITS = 16
 GENERATION_BITS = 32
 BYTES_BITS = 32
 FLAG_BITS = max(Move).bit_length()
-
-
-def _code_shape() -> int:
-    assert max(MoveCode).bit_length() <= CODE_BITS
-    return CODE_BITS
 
 
 @dataclass(frozen=True)
@@ -26,9 +21,11 @@ class MoveShapes:
 
     Args:
         layout: of the PIM side.
-        slot_bits, block_bits: of a (sequence slot, logical block); the table has 2^(both) entries.
-        address_bits: of device addresses.
-        tiles_bits: of the tiles of a job of several merged moves.
+        slot_bits, block_bits: of a (sequence slot, logical block), from 1; the table has 2^(both) entries.
+        address_bits: of addresses, 32 to 64.
+        tiles_bits: of the tiles of a job of several merged moves, at least a block's, at most 16.
+
+    Raises ValueError for a width outside its range.
 
     """
 
@@ -37,6 +34,18 @@ class MoveShapes:
     block_bits: int = 12
     address_bits: int = 64
     tiles_bits: int = 12
+
+    def __post_init__(self) -> None:
+        """Check the widths."""
+        least_tiles = self.layout.block_tiles.bit_length()
+        for name, least, most in (
+            ("slot_bits", 1, 16),
+            ("block_bits", 1, 28),
+            ("address_bits", BYTES_BITS, 64),
+            ("tiles_bits", least_tiles, 16),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed: {least} to {most}")
 
     @property
     def token_bits(self) -> int:
@@ -57,7 +66,7 @@ class MoveShapes:
     def translation(self) -> data.StructLayout:
         """What the table says, and a MoveCode: DONE, ABSENT, STALE or TABLE_ERROR."""
         return data.StructLayout(
-            {"address": self.address_bits, "generation": GENERATION_BITS, "code": _code_shape()}
+            {"address": self.address_bits, "generation": GENERATION_BITS, "code": CODE_BITS}
         )
 
     @property

@@ -59,6 +59,16 @@ class TileAddress(wiring.Component):
         )
 
     @property
+    def latency(self) -> int:
+        """Cycles from `index` to the rows."""
+        return 0
+
+    @property
+    def interval(self) -> int:
+        """Cycles between two beats."""
+        return 1
+
+    @property
     def rows(self) -> list[Value]:
         """Row of every memory."""
         return [getattr(self, f"row_{lane}") for lane in range(self.lanes)]

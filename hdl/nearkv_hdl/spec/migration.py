@@ -19,7 +19,6 @@ from typing import NamedTuple
 from nearkv_hdl.spec.formats import is_power_of_two
 from nearkv_hdl.spec.layout import BLOCK_TOKENS, FP16_BYTES
 from nearkv_hdl.spec.pim_design import PimDesign
-from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 
 PARTS = 2  # K and V
 SCALE_HEADER_BYTES = 64  # of a record: room for 32 scales, and whole beats on buses up to 64 bytes
@@ -242,47 +241,3 @@ class BlockEntry(NamedTuple):
             raise ValueError(f"entry has {len(data)} bytes; allowed: {BLOCK_ENTRY_BYTES}")
         address, generation, _ = _ENTRY.unpack(data)
         return cls(address & ~_PRESENT, generation) if address & _PRESENT else None
-
-
-# Units, groups, banks, channels, dies and page: PAM (arXiv 2602.11521). HBM3 row and column: AttAcc
-# simulator, organisation HBM3_8Gb_2R (1 KiB of 32 bytes). DDR4 ×8 page: JESD79-4, 1 KiB per chip. Rows fill
-# the paper's capacities (16 GB a stack, 32 GB a DIMM, 256 GB a channel). Ours: the order of the digits. Chips
-# of a DIMM act in lockstep, so they come first; two units share a die of the SSD, so each has a plane.
-PIM_LAYOUTS: dict[str, PimLayout] = {
-    layout.name: layout
-    for layout in (
-        PimLayout(
-            PIM_DESIGNS["tiny_pim"],
-            stripe=(Digit("group", 2), Digit("bank", 2)),
-            columns=16,
-            above=(Digit("row", 64),),
-            block_tokens=16,
-        ),
-        PimLayout(
-            PIM_DESIGNS["hbm_pim"],
-            stripe=(Digit("group", 4), Digit("bank", 4)),
-            columns=32,
-            above=(Digit("row", 1 << 15), Digit("rank", 32)),
-        ),
-        PimLayout(
-            PIM_DESIGNS["ddr_pim"],
-            stripe=(Digit("chip", 8), Digit("group", 2)),
-            columns=128,
-            above=(Digit("bank", 4), Digit("row", 1 << 19)),
-        ),
-        PimLayout(
-            PIM_DESIGNS["ssd_pim"],
-            stripe=(Digit("channel", 8),),
-            columns=512,
-            above=(Digit("plane", 2), Digit("die", 4), Digit("row", 1 << 21)),
-        ),
-    )
-}
-
-
-def get_pim_layout(name: str) -> PimLayout:
-    """Look a layout up by its design's name; ValueError lists the known ones."""
-    try:
-        return PIM_LAYOUTS[name]
-    except KeyError:
-        raise ValueError(f"PIM layout is {name!r}; allowed: {', '.join(PIM_LAYOUTS)}") from None

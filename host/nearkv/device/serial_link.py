@@ -225,7 +225,7 @@ def open_serial(path: str, baud: int = DEFAULT_BAUD) -> SerialPort:
         serial = importlib.import_module("serial")
     except ImportError as error:
         raise ValueError(
-            "a serial port needs pyserial, which the extra `serial` installs: pip install 'nearkv[serial]'"
+            "a serial port needs pyserial, which the extra `serial` installs: pip install -e '.[serial]'"
         ) from error
     port: SerialPort = serial.Serial(path, baud, timeout=READ_TIMEOUT_S)
     return port

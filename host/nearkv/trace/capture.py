@@ -55,7 +55,7 @@ def capture(request: CaptureRequest, progress: Progress | None = None) -> Captur
     missing = [name for name in ("gguf", "tokenizers") if find_spec(name) is None]
     if missing:
         raise ValueError(
-            f"capture needs {missing[0]}, which the extra `capture` installs: pip install 'nearkv[capture]'"
+            f"capture needs {missing[0]}, which the extra `capture` installs: pip install -e '.[capture]'"
         )
     if not 1 <= request.queries <= request.context_tokens:
         raise ValueError(f"{request.queries} queries; allowed: 1…{request.context_tokens}, the context")

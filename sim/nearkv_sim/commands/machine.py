@@ -7,7 +7,12 @@ import json
 
 from nearkv.command import Command
 from nearkv_sim.hardware.machine import machine_names, open_machine
-from nearkv_sim.hardware.machine_report import describe, describe_attention, describe_step
+from nearkv_sim.hardware.machine_report import (
+    describe,
+    describe_attention,
+    describe_endless,
+    describe_step,
+)
 from nearkv_sim.hardware.machine_step import decode_time, prefill_time
 from nearkv_sim.hardware.machine_text import text
 from nearkv_sim.hardware.model_shapes import model_names, named_model
@@ -61,8 +66,9 @@ def _run(args: argparse.Namespace) -> int:
         select = DEFAULT_SELECT_FRACTION if args.select is None else args.select
         step = decode_time(machine, shape, context, batch, select_fraction=select)
         content["workload"] = {"model": args.model, "context": context, "batch": batch, "select": select}
-        content["attention"] = describe_attention(machine, shape, batch, step.attention)
+        content["attention"] = describe_attention(step.attention)
         content["step"] = describe_step(step, prefill_time(machine, shape, context, batch))
+        content["endless"] = describe_endless(machine, shape, batch, step)
     claims = claims_about(args.machine) if args.shares else ()
     if args.shares and not claims:
         raise ValueError(f"--shares: no article claims anything about {args.machine!r} here")

@@ -8,9 +8,7 @@ stage's own time, packet by packet for PCIe.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from pathlib import Path
-from typing import cast
 
 from nearkv.machine import (
     LinkDescription,
@@ -32,7 +30,7 @@ from nearkv_sim.hardware.machine_units import (
     Unit,
 )
 from nearkv_sim.hardware.model_shapes import require_positive
-from nearkv_sim.hardware.profile import Config, Profile, named_profile
+from nearkv_sim.hardware.profile import Config, named_profile
 from nearkv_sim.hardware.roofline import ProcessorConfig
 from nearkv_sim.hardware.wear import DriveConfig
 
@@ -208,8 +206,7 @@ class ModelMachine(Machine):
         if not separator or given != kind:
             raise ValueError(f"profile of {part.name} is {part.profile!r}; allowed: {kind}/NAME")
         try:
-            # A generic class is no Hashable to mypy, which the cached function asks for.
-            profile: Profile[Config] = named_profile(kind, name, cast(Hashable, config_type))
+            profile = named_profile(kind, name, config_type)
         except ValueError as error:
             raise ValueError(f"profile of {part.name}: {error}") from None
         for parameter, source in profile.sources.items():

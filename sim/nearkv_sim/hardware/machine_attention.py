@@ -4,9 +4,9 @@ Weights fill the tiers that hold KV and, before them, the memory of the first pr
 is left, in the order of the machine file. Then every tier works on its own share, side by side:
 
 * a GPU, CPU or PIM unit at the tier attends to its rows in place;
-* a tier next to a scoring card has its INT8 key codes (a quarter of the FP16 cache) scored there. Codes that
+* a tier next to a scoring card has its INT8 key codes (a quarter of an FP16 cache) scored there. Codes that
   fit in the card's memory are cached in it, the others are streamed through; then the selected rows go to the
-  attending processor;
+  attending processor, in one transfer as if they lay together: a lower bound where they are scattered;
 * rows of any other tier go to the attending processor, all of them.
 The time is that of the slowest tier, or of the busiest resource where tiers share one.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from fractions import Fraction
 
 from nearkv.machine import TierKind, Timing
 from nearkv_sim.hardware.energy import EnergyMeter, EnergyShare
@@ -24,7 +23,7 @@ from nearkv_sim.hardware.machine_units import NearMemoryUnit, RooflineUnit, Scor
 from nearkv_sim.hardware.model_shapes import ModelShape
 from nearkv_sim.hardware.roofline import Kernel, exact, kernel_time
 
-CODES_PER_KV_BYTE = Fraction(1, 4)  # keys are half of the cache, a code is half of an FP16 value
+KEYS_AND_VALUES = 2  # only keys have codes, of one byte a channel
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ class _Planner:
         if not isinstance(unit, ScorerUnit):
             raise AssertionError(f"{card} does not score")
         memory = self.machine.tier_of(card)
-        codes = max(1, int(kv * CODES_PER_KV_BYTE))
+        codes = max(1, kv // (KEYS_AND_VALUES * self.shape.bytes_per_value))
         cached = min(codes, self.machine.description.tier(memory).capacity_bytes)
         busy: Counter[str] = Counter(self.machine.scan(card, codes).busy_ps)
         tokens = max(1, self.context * kv // self.kv_total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import lru_cache, partial
 
 from nearkv_sim.hardware.dram.config import dram_profile
 from nearkv_sim.hardware.dram.energy import transfer_energy
@@ -12,7 +12,7 @@ from nearkv_sim.hardware.link import Direction
 from nearkv_sim.hardware.link_flits import FlitLink, FlitLinkConfig
 from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.machine_drives import DriveStage, PeerStage
-from nearkv_sim.hardware.machine_stage import RateStage, Stage, continued_ps
+from nearkv_sim.hardware.machine_stage import REMEMBERED_TRANSFERS, RateStage, Stage, continued_ps
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink, PcieLinkConfig
 from nearkv_sim.hardware.pcie_fabric import PeerConfig
 from nearkv_sim.hardware.profile import named_profile
@@ -180,7 +180,7 @@ class PcieStage(Stage):
         return continued_ps(walk, nbytes, PACKET_BY_PACKET_BYTES)
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_TRANSFERS)
 def _packets_ps(config: PcieLinkConfig, nbytes: int, *, outward: bool) -> int:
     link = PcieLink(config)
     move = link.device_read if outward else link.device_write

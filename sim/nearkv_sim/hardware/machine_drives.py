@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 
 import simpy
 
 from nearkv_sim.hardware.link import Direction
-from nearkv_sim.hardware.machine_stage import Stage, continued_ps
+from nearkv_sim.hardware.machine_stage import REMEMBERED_TRANSFERS, Stage, continued_ps
 from nearkv_sim.hardware.pcie_fabric import PeerConfig, PeerLink
 from nearkv_sim.hardware.ssd.config import SsdConfig
 from nearkv_sim.hardware.ssd.controller import Ssd
@@ -91,7 +91,7 @@ class PeerStage(Stage):
         return continued_ps(walk, nbytes, WALKED_PEER_BYTES)
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_TRANSFERS)
 def sequential_ps(config: SsdConfig, nbytes: int, *, write: bool) -> int:
     """One transfer in commands of the drive's largest size, all submitted at once."""
     env = simpy.Environment()
@@ -109,7 +109,7 @@ def sequential_ps(config: SsdConfig, nbytes: int, *, write: bool) -> int:
     return int(env.now)
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_TRANSFERS)
 def _peer_ps(config: SsdConfig, peer: PeerConfig, host_io: HostIoConfig, nbytes: int, *, write: bool) -> int:
     cold = replace(config, read_buffer_bytes=0)
     return peer_transfer_ps(cold, peer, host_io, nbytes, write=write)

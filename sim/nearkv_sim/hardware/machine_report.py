@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from nearkv.machine import Timing
@@ -57,28 +58,36 @@ def describe(machine: ModelMachine) -> dict[str, Any]:
             {"processor": name} | _sizes([machine.scan(name, n) for n in SIZES_BYTES])
             for name in machine.units
         ],
-        "cards": [
-            {
-                "name": name,
-                "busy_c": round(unit.thermal.config.steady_c(unit.config.active_power_w), 1),
-                "throttle_c": unit.thermal.config.throttle_c,
-                "throttles": unit.thermal.config.steady_c(unit.config.active_power_w)
-                >= unit.thermal.config.throttle_c,
-            }
-            for name, unit in machine.units.items()
-            if isinstance(unit, ScorerUnit)
-        ],
-        "drives": [
-            {
-                "tier": name,
-                "rated_host_bytes": drive.rated_host_bytes,
-                "nand_budget_bytes": drive.nand_budget_bytes,
-            }
-            for name, drive in machine.memories.items()
-            if isinstance(drive, DriveConfig)
-        ],
+        "cards": _cards(machine),
+        "drives": _drives(machine),
         "sources": machine.sources,
     }
+
+
+def _cards(machine: ModelMachine) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "busy_c": round(unit.thermal.config.steady_c(unit.config.active_power_w), 1),
+            "throttle_c": unit.thermal.config.throttle_c,
+            "throttles": unit.thermal.config.steady_c(unit.config.active_power_w)
+            >= unit.thermal.config.throttle_c,
+        }
+        for name, unit in machine.units.items()
+        if isinstance(unit, ScorerUnit)
+    ]
+
+
+def _drives(machine: ModelMachine) -> list[dict[str, Any]]:
+    return [
+        {
+            "tier": name,
+            "rated_host_bytes": drive.rated_host_bytes,
+            "nand_budget_bytes": drive.nand_budget_bytes,
+        }
+        for name, drive in machine.memories.items()
+        if isinstance(drive, DriveConfig)
+    ]
 
 
 def describe_step(step: DecodeTime, prompt: StepTime) -> dict[str, Any]:
@@ -94,24 +103,8 @@ def describe_step(step: DecodeTime, prompt: StepTime) -> dict[str, Any]:
     }
 
 
-def describe_attention(
-    machine: ModelMachine, shape: ModelShape, batch: int, step: AttentionStep
-) -> dict[str, Any]:
-    """Attention of one step; and what decoding at that rate without end does to cards and drives."""
-    written = shape.kv_bytes_per_token * batch
-    row_bytes = 2 * shape.head_dim * shape.bytes_per_value
-    life: dict[str, dict[str, float]] = {}
-    for tier in machine.description.tiers:
-        drive = machine.memories[tier.name]
-        if isinstance(drive, DriveConfig):
-            blocks, rows = DriveWear(drive), DriveWear(drive)
-            blocks.write(-(-written // tier.count), BLOCK_PAGE_BYTES, random=False)
-            rows.write(-(-written // tier.count), row_bytes, random=True)
-            time_ps = step.timing.time_ps
-            life[tier.name] = {
-                "whole blocks": blocks.projected_life_years(time_ps),
-                "single rows": rows.projected_life_years(time_ps),
-            }
+def describe_attention(step: AttentionStep) -> dict[str, Any]:
+    """Attention of one step."""
     return {
         "time_ps": step.timing.time_ps,
         "why": step.timing.why,
@@ -128,9 +121,35 @@ def describe_attention(
             for share in step.shares
         ],
         "energy_j": {share.component: share.joules for share in step.energy},
+    }
+
+
+def describe_endless(
+    machine: ModelMachine, shape: ModelShape, batch: int, step: DecodeTime
+) -> dict[str, Any]:
+    """What decoding without end, step after whole step, does to cards and to drives that hold KV.
+
+    A drive tier is taken to get every new row: it backs the faster tiers.
+    """
+    written = shape.kv_bytes_per_token * batch
+    row_bytes = 2 * shape.head_dim * shape.bytes_per_value
+    holds_kv = {share.tier for share in step.attention.shares if share.kv_bytes}
+    life: dict[str, dict[str, float]] = {}
+    for tier in machine.description.tiers:
+        drive = machine.memories[tier.name]
+        if isinstance(drive, DriveConfig) and tier.name in holds_kv:
+            blocks, rows = DriveWear(drive), DriveWear(drive)
+            blocks.write(-(-written // tier.count), BLOCK_PAGE_BYTES, random=False)
+            rows.write(-(-written // tier.count), row_bytes, random=True)
+            life[tier.name] = {
+                "whole blocks": blocks.projected_life_years(step.time_ps),
+                "single rows": rows.projected_life_years(step.time_ps),
+            }
+    whole = replace(step.attention.timing, time_ps=step.time_ps)
+    return {
         "drive_life_years": life,
         "card_c": {
-            name: round(unit.steady_c(step.timing), 1)
+            name: round(unit.steady_c(whole), 1)
             for name, unit in machine.units.items()
             if isinstance(unit, ScorerUnit)
         },

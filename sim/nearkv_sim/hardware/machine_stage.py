@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from nearkv_sim.hardware.link_pipe import PS_PER_S
 
+# Simulated transfers of which each cache keeps the time: a run that asks for ever new sizes must not grow.
+REMEMBERED_TRANSFERS = 4096
+
 
 @dataclass(frozen=True)
 class Stage(ABC):

@@ -63,7 +63,7 @@ def size_name(nbytes: int) -> str:
 
 
 def _attention_lines(content: dict[str, Any]) -> list[str]:
-    workload, attention = content["workload"], content["attention"]
+    workload, attention, endless = content["workload"], content["attention"], content["endless"]
     time_ps = attention["time_ps"]
     lines = [
         f"attention of one decode step, {workload['model']}, context {workload['context']}, batch"
@@ -91,11 +91,11 @@ def _attention_lines(content: dict[str, Any]) -> list[str]:
     )
     lines += _step_lines(content["step"])
     lines += _table(["energy of", "J"], [[name, f"{j:.4g}"] for name, j in attention["energy_j"].items()])
-    lines += [f"{name}: {celsius} °C decoding without end" for name, celsius in attention["card_c"].items()]
-    for tier, years in attention["drive_life_years"].items():
+    lines += [f"{name}: {celsius} °C decoding without end" for name, celsius in endless["card_c"].items()]
+    for tier, years in endless["drive_life_years"].items():
         lines.append(
-            f"{tier}: decoding without end, {years['whole blocks']:.3g} years if KV is written in blocks,"
-            f" {years['single rows']:.3g} row by row"
+            f"{tier}: decoding without end, {years['whole blocks']:.3g} years if all KV is written to it in"
+            f" blocks, {years['single rows']:.3g} row by row"
         )
     return lines
 

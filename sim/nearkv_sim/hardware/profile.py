@@ -10,15 +10,20 @@ parameters:
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Hashable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
 PROFILE_FOLDER = Path(__file__).parent / "profiles"
+OWN_PROFILES = "NEARKV_PROFILES"  # environment variable: a folder of profiles beside those that ship
 Config = TypeVar("Config")
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -56,7 +61,8 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
 
     Raises:
         ValueError: names the file and what is wrong in it: no YAML, another kind, a parameter that is
-            unknown, missing or without a source, or a value that `config_type` refuses.
+            unknown, missing or without a source, a value of another type than the field's (a fraction
+            would make simulated time one), or one that `config_type` refuses.
 
     """
     try:
@@ -81,7 +87,7 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
             or not entry["source"].strip()
         ):
             raise ValueError(f"{path}: {name} is {entry!r}; allowed: {{value: ..., source: text}}")
-        values[name] = _frozen(entry["value"])
+        values[name] = entry["value"]
         sources[name] = entry["source"]
     known = {field.name: field for field in fields(config_type)}  # type: ignore[arg-type]
     unknown = [str(name) for name in values if name not in known]
@@ -94,22 +100,57 @@ def read_profile(path: Path, kind: str, config_type: type[Config]) -> Profile[Co
     ]
     if missing:
         raise ValueError(f"{path}: {', '.join(missing)} is missing")
+    hints = get_type_hints(config_type)
     try:
-        config = config_type(**values)
+        config = config_type(**{name: _typed(hints[name], value, name) for name, value in values.items()})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
     return Profile(path.stem, str(document["description"]), config, sources)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    """A value of the annotated type, a list as a tuple; ValueError for any other."""
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is {value!r}; allowed: a list")
+        return tuple(_typed(get_args(hint)[0], item, name) for item in value)
+    accepted = (int, float) if hint is float else hint
+    # bool is an int to Python, not to a reader of the profile.
+    wrong = not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool)
+    if wrong or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{name} is {value!r}; allowed: {_TYPE_NAMES[hint]}")
+    return value
+
+
+def named_profile(kind: str, name: str, config_type: type[Config]) -> Profile[Config]:
+    """The profile KIND/NAME.yaml of those that ship, or of the folder that NEARKV_PROFILES names.
+
+    Raises:
+        ValueError: lists the profiles there are; NEARKV_PROFILES is no folder, or has a file under a name
+            that ships, too, so that one name never means two devices.
+
+    """
+    path = _profile_path(kind, name, os.environ.get(OWN_PROFILES))
+    # A generic class is no Hashable to mypy, which a cached function asks for.
+    return cast(Profile[Config], _read_once(path, kind, cast(Hashable, config_type)))
 
 
 @cache
-def named_profile(kind: str, name: str, config_type: type[Config]) -> Profile[Config]:
-    """The profile that ships as profiles/KIND/NAME.yaml; ValueError lists those there are."""
-    folder = PROFILE_FOLDER / kind
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
-    if name not in names:
-        raise ValueError(f"{kind} profile is {name!r}; allowed: {', '.join(names)}")
-    return read_profile(folder / f"{name}.yaml", kind, config_type)
+def _read_once(path: Path, kind: str, config_type: Hashable) -> Profile[Any]:
+    return read_profile(path, kind, cast(type[Any], config_type))
+
+
+def _profile_path(kind: str, name: str, own: str | None) -> Path:
+    folders = [PROFILE_FOLDER / kind]
+    if own is not None:
+        if not Path(own).is_dir():
+            raise ValueError(f"{OWN_PROFILES} is {own!r}; allowed: a folder with profiles KIND/NAME.yaml")
+        folders.append(Path(own) / kind)
+    found: dict[str, Path] = {}
+    for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):
+        if path.stem in found:
+            raise ValueError(f"{path}: {kind} profile {path.stem} is there twice; allowed: another name")
+        found[path.stem] = path
+    if name not in found:
+        raise ValueError(f"{kind} profile is {name!r}; allowed: {', '.join(sorted(found))}")
+    return found[name]

@@ -21,9 +21,8 @@ class ProcessorConfig:
     Attributes:
         peak_flops_per_s: dense rate in the precision that attention uses, per second.
         memory_bandwidth_bytes_per_s: of its own memory.
-        memory_bytes: size of that memory.
         multiprocessors: units that thread blocks are spread over; cores of a CPU.
-        board_power_w, idle_power_w: at full load, and without any.
+        idle_power_w: of the board without load.
         compute_efficiency, memory_efficiency: share of the two rates that well-tuned kernels reach.
         norm_overhead_ps, activation_overhead_ps: fixed time of the two kinds of element-wise kernels.
         pj_per_flop: energy of one operation in the arithmetic unit.
@@ -33,9 +32,7 @@ class ProcessorConfig:
 
     peak_flops_per_s: int
     memory_bandwidth_bytes_per_s: int
-    memory_bytes: int
     multiprocessors: int
-    board_power_w: int
     idle_power_w: int
     compute_efficiency: float
     memory_efficiency: float
@@ -47,19 +44,20 @@ class ProcessorConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no processor can be."""
-        for name in (
-            "peak_flops_per_s",
-            "memory_bandwidth_bytes_per_s",
-            "memory_bytes",
-            "multiprocessors",
-            "board_power_w",
-        ):
+        for name in ("peak_flops_per_s", "memory_bandwidth_bytes_per_s", "multiprocessors"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: from 1")
         for name in ("compute_efficiency", "memory_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: above 0, to 1")
-        for name in ("idle_power_w", "norm_overhead_ps", "activation_overhead_ps", "pj_per_flop"):
+        for name in (
+            "idle_power_w",
+            "norm_overhead_ps",
+            "activation_overhead_ps",
+            "pj_per_flop",
+            "interconnect_bytes_per_s",
+            "hop_latency_ps",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: from 0")
 

@@ -56,8 +56,8 @@ class DriveConfig:
 
     @property
     def peak_bytes_per_s(self) -> int:
-        """Sequential read as published."""
-        return self.read_bandwidth_bytes_per_s
+        """All NAND channels; its link is a part of its own, and often slower."""
+        return self.config.channels * self.config.channel_bytes_per_s
 
     @property
     def config(self) -> SsdConfig:

@@ -35,7 +35,7 @@ def place_board(
         raise ValueError(f"board is {board!r}; allowed: {', '.join(BOARDS)}")
     if importlib.util.find_spec("amaranth_boards") is None:
         raise ValueError(
-            "a board needs amaranth-boards, which the extra `boards` installs: pip install 'nearkv[boards]'"
+            "a board needs amaranth-boards, which the extra `boards` installs: pip install -e '.[boards]'"
         )
     # Imported late, for this reason.
     from nearkv_hdl.platforms.ulx3s import Ulx3s85F, Ulx3sUartScorer

@@ -9,7 +9,7 @@ from nearkv_hdl.migrate.relayout import Relayout
 from nearkv_hdl.migrate.row_expander import RowExpander
 from nearkv_hdl.migrate.row_quantiser import RowQuantiser
 from nearkv_hdl.spec.formats import CODE
-from nearkv_hdl.spec.migration import PIM_LAYOUTS
+from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
 from nearkv_sim.synthesis.catalogue_entry import Entry
 
 TINY = PIM_LAYOUTS["tiny_pim"]
@@ -20,7 +20,6 @@ PROOFS = "tests/migrate/test_proofs.py"
 ROW_TESTS = "tests/migrate/test_rows.py"
 ROW_GOLDEN = "sim/nearkv_sim/golden/migrate_rows.py"
 RELAYOUT_TESTS = "tests/migrate/test_relayout.py"
-ENGINE_TESTS = "tests/migrate/test_engine.py"
 ENGINE_GOLDEN = "sim/nearkv_sim/golden/migrate_engine.py"
 
 MIGRATION_COMPONENTS = (
@@ -53,7 +52,7 @@ MIGRATION_COMPONENTS = (
         "256 entries, 4 remembered",
         "block → address",
         ENGINE_GOLDEN,
-        ENGINE_TESTS,
+        "tests/migrate/test_translator.py",
         PROOFS,
     ),
     Entry(lambda: IdleGate(8 * BUS_BYTES, 64), f"{BUS_BYTES} byte", "any", None, PROOFS, PROOFS),

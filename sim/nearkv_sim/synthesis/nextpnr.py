@@ -60,7 +60,7 @@ def require_nextpnr() -> str:
     """Version of the installed nextpnr; ValueError that names the extra if there is none."""
     if importlib.util.find_spec(_MODULE) is None:
         raise ValueError(
-            "place and route needs nextpnr, which the extra `pnr` installs: pip install 'nearkv[pnr]'"
+            "place and route needs nextpnr, which the extra `pnr` installs: pip install -e '.[pnr]'"
         )
     return version(_PACKAGE)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.machine import machine_names, open_machine
 from nearkv_sim.hardware.machine_attention import attention_step
+from nearkv_sim.hardware.machine_report import BLOCK_PAGE_BYTES, describe_endless
 from nearkv_sim.hardware.machine_state import MachineState
 from nearkv_sim.hardware.machine_step import decode_time
 from nearkv_sim.hardware.model_shapes import named_model
+from nearkv_sim.hardware.wear import DriveWear
 
 GIB = 2**30
 LLAMA_13B = named_model("llama_13b").config
@@ -29,6 +33,14 @@ def test_near_data_scoring_moves_less_and_takes_less_time(hillinfer):
     moved = attention_step(hillinfer, LLAMA_13B, 36_000, 4, near_data=False)
     assert near.timing.time_ps < moved.timing.time_ps / 2
     assert near.timing.busy_ps["smartssd_link"] < moved.timing.busy_ps["smartssd_link"] / 5
+
+
+@pytest.mark.parametrize(("dtype", "code_share"), [("fp32", 8), ("fp16", 4), ("int8", 2)])
+def test_a_key_code_is_a_byte_whatever_the_cache_holds(hillinfer, dtype, code_share):
+    step = attention_step(hillinfer, replace(LLAMA_13B, dtype=dtype), 36_000, 8)
+    (stored,) = (share.kv_bytes for share in step.shares if share.tier == "nand")
+    assert stored > 0
+    assert step.timing.busy_ps["fpga"] == hillinfer.scan("fpga", stored // code_share).busy_ps["fpga"]
 
 
 def test_selecting_more_takes_longer(hillinfer):
@@ -106,3 +118,22 @@ def test_writes_of_a_tier_are_shared_by_its_drives():
     assert state.life_years("ssd_pim") < once / 30
     with pytest.raises(ValueError, match="tier is 'hbm_pim'; allowed: ssd_pim"):
         state.write("hbm_pim", 1, 1, random=False)
+
+
+def test_decoding_without_end_counts_whole_steps(hillinfer):
+    """All of a step passes between two rows, not only its attention."""
+    step = decode_time(hillinfer, LLAMA_13B, 36_000, 4)
+    assert step.time_ps > step.attention.timing.time_ps
+    found = describe_endless(hillinfer, LLAMA_13B, 4, step)
+    wear = DriveWear(hillinfer.memories["nand"])
+    wear.write(4 * LLAMA_13B.kv_bytes_per_token, BLOCK_PAGE_BYTES, random=False)
+    assert found["drive_life_years"]["nand"]["whole blocks"] == wear.projected_life_years(step.time_ps)
+    fpga = hillinfer.unit("fpga")
+    share = step.attention.timing.busy_ps["fpga"] / step.time_ps
+    power_w = fpga.config.idle_power_w + share * (fpga.config.active_power_w - fpga.config.idle_power_w)
+    assert found["card_c"]["fpga"] == round(fpga.thermal.config.steady_c(power_w), 1)
+
+
+def test_a_drive_without_kv_does_not_wear(hillinfer):
+    step = decode_time(hillinfer, LLAMA_13B, 2048, 1)
+    assert describe_endless(hillinfer, LLAMA_13B, 1, step)["drive_life_years"] == {}

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from itertools import islice, takewhile
 
 from nearkv_sim.hardware.dram.channel import Access, DramChannel, DramCounters
@@ -24,6 +24,7 @@ MOST_BYTES = 2**60
 WARM_REFRESHES = 1
 SCAN_PERIOD_REFRESHES = 8  # long enough that rows opened per period hardly depend on its phase
 GATHER_PERIOD_REFRESHES = 32  # long enough for a mean over random rows
+REMEMBERED_RUNS = 4096  # of a cache: a caller that asks for ever new sizes must not grow
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class _Pattern:
         return (Access(address, self.write) for address in addresses)
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_RUNS)
 def _simulate(pattern: _Pattern, accesses: int) -> tuple[int, DramCounters]:
     """Every command of the first `accesses`."""
     channel = DramChannel(pattern.config)
@@ -129,7 +130,7 @@ def _simulate(pattern: _Pattern, accesses: int) -> tuple[int, DramCounters]:
     return cycles, channel.counters
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_RUNS)
 def _accesses_until_refresh(pattern: _Pattern, refreshes: int) -> int:
     """Accesses that are issued before the refresh of that number starts."""
     trace: list[Issue] = []

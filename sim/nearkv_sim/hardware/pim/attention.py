@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 
 from nearkv_sim.hardware.dram.config import MOST
 from nearkv_sim.hardware.dram.energy import DramEnergy
+from nearkv_sim.hardware.dram.stream import REMEMBERED_RUNS
 from nearkv_sim.hardware.pcie_config import require_integer
 from nearkv_sim.hardware.pim.channel import PimChannel, PimCounters
 from nearkv_sim.hardware.pim.config import BANK, BANK_GROUP, PimConfig
@@ -43,7 +44,7 @@ class PimResult:
         return self.kv_bytes * 1e12 / self.time_ps
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_RUNS)
 def stack_attention(
     config: PimConfig,
     tokens: int,

@@ -1,0 +1,133 @@
+"""Memories with what is known of them twice: in the compiled engine's bench and in the golden model."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from amaranth.lib import data
+
+from nearkv_hdl.spec.migration import BlockEntry, MoveCode
+from nearkv_sim.cosim import CompiledComponent
+from nearkv_sim.cosim.words import pack_words, unpack_words
+from nearkv_sim.golden.migrate_engine import MigrationModel, MoveCompletion
+
+BENCH = runpy.run_path(str(Path(__file__).with_name("bench.py")))
+LAYOUT, SHAPES, CONDITIONS = BENCH["LAYOUT"], BENCH["SHAPES"], BENCH["CONDITIONS"]
+BLOCKS, SLOT_BLOCKS, IMAGE_BYTES = BENCH["BLOCKS"], BENCH["SLOT_BLOCKS"], BENCH["IMAGE_BYTES"]
+DEVICE_BYTES, DEVICE_BASE, FAR_BASE = BENCH["DEVICE_BYTES"], BENCH["DEVICE_BASE"], BENCH["FAR_BASE"]
+DEVICE, FAR = 0, 1  # sequence slots of the table
+
+
+@cache
+def compiled(far_bytes):
+    bench = BENCH["EngineBench"](far_bytes)
+    return CompiledComponent(bench, name=f"engine-{'-'.join(map(str, far_bytes))}", flatten=False)
+
+
+class World:
+    """Memory images, the RTL that holds them, and the golden model that changes them."""
+
+    blocks, image_bytes = BLOCKS, IMAGE_BYTES
+    device_base, far_base, patience_cycles = DEVICE_BASE, FAR_BASE, BENCH["PATIENCE_CYCLES"]
+
+    def __init__(self, far_bytes=(8,), seed=1, busy=0, fails=None):
+        rng = np.random.default_rng(seed)
+        self.rtl = compiled(far_bytes)
+        self.rtl.reset()
+        self.conditions = pack_words(CONDITIONS, busy=busy, device=fails == "device", far=fails == "far")
+        self.forget()
+        self.table = np.zeros((2, SLOT_BLOCKS, 16), np.uint8)
+        for slot, base in ((DEVICE, DEVICE_BASE), (FAR, FAR_BASE)):
+            for block in range(BLOCKS):  # neighbours in memory in pairs, pairs in any order
+                self.set_entry(slot, block, base + (block ^ 6) * LAYOUT.block_bytes, block)
+        rows = rng.normal(size=(2, IMAGE_BYTES // 2)).astype("<f2")
+        self.device, self.far = rows.view(np.uint8)
+        self.widths = {"table": 16}
+        for path, width in enumerate(far_bytes):
+            self.widths |= {f"device{path}": DEVICE_BYTES, f"far{path}": width}
+
+    def forget(self):
+        """Tell the conditions, and with them that the table has changed."""
+        self.rtl.run({"i_conditions": self.conditions}, {})
+
+    def set_entry(self, slot, block, address, generation):
+        self.table[slot, block] = np.frombuffer(BlockEntry(address, generation).pack(), np.uint8)
+
+    def images(self):
+        return {
+            name: self.table.reshape(-1) if name == "table" else getattr(self, name[:-1])
+            for name in self.widths
+        }
+
+    def run(self, moves, stalls=None, faults=None):
+        """Give moves to both; compare completions and every byte of the memories.
+
+        faults: codes by tag where a bus fails, which the model knows nothing of. Returns statistics.
+        """
+        for name, image in self.images().items():
+            width = self.widths[name]
+            layout = data.StructLayout({"row": 24, "data": 8 * width})
+            beats = image.reshape(-1, width)
+            load = pack_words(layout, row=np.arange(len(beats)), data=beats)
+            self.rtl.run({f"i_load_{name}": load}, {}, drain_cycles=1)
+        fields = {
+            name: np.array([getattr(move, name) for move in moves])
+            for name in ("tag", "flags", "first_token", "tokens", "generation", "destination_generation")
+        }
+        for name in ("source", "destination"):
+            slot, block = np.array([getattr(move, name) for move in moves]).T
+            fields[name] = {"slot": slot, "block": block}
+        result = self.rtl.run(
+            {"i_descriptor": pack_words(SHAPES.descriptor, **fields)},
+            {"o_completion": len(moves)},
+            stalls=stalls,
+            drain_cycles=100,
+        )
+        before = self.images()
+        before = {name: image.copy() for name, image in before.items()}
+        model = MigrationModel(LAYOUT, self.table, SLOT_BLOCKS, self.device, self.far, DEVICE_BASE, FAR_BASE)
+        expected = [model.execute(move) for move in moves]
+        for n, move in enumerate(moves):
+            if code := (faults or {}).get(move.tag):
+                expected[n] = replace(expected[n], code=code, bytes=0)
+        given = unpack_words(SHAPES.completion, result.outputs["o_completion"])
+        completions = [
+            MoveCompletion(
+                int(given["tag"][n]),
+                MoveCode(int(given["code"][n])),
+                int(given["bytes"][n]),
+                (int(given["block"]["slot"][n]), int(given["block"]["block"][n])),
+            )
+            for n in range(len(moves))
+        ]
+        assert completions == expected
+        for side in ("device", "far"):
+            image = before[f"{side}0"].copy()
+            for name, width in self.widths.items():
+                if name.startswith(side):  # what a path has changed
+                    now = self.dump(name, width)
+                    image = np.where(now != before[name], now, image)
+            assert np.array_equal(image, getattr(self, side))
+        return result, completions
+
+    def dump(self, name, width):
+        rows = np.arange(IMAGE_BYTES // width, dtype=np.uint32)[:, None]
+        dumped = self.rtl.run({f"i_dump_{name}": rows}, {f"o_dump_{name}": len(rows)})
+        return dumped.outputs[f"o_dump_{name}"].view(np.uint8).reshape(-1)
+
+
+@pytest.fixture
+def world():
+    """One path of eight bytes, compute idle."""
+    return World()
+
+
+@pytest.fixture
+def make_world():
+    """`World` with other paths, busy compute or a memory that fails."""
+    return World
