@@ -52,7 +52,17 @@ def test_a_cards_kernel_has_its_package_beside_the_verilog(nearkv_rtl, tmp_path)
     assert nearkv_rtl("--design", design.name, "--blocks", 1, "-o", tmp_path / "out") == 0
     package = package_files(design)
     assert {name: (tmp_path / "out" / name).read_text() for name in package} == package
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"nearkv_kernel.core", "package"}
+    kernel = {"nearkv_kernel.v", "nearkv_kernel.core"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | kernel | {"package"}
+    ports = (
+        (tmp_path / "out" / "nearkv_kernel.v")
+        .read_text()
+        .partition("module nearkv_kernel(")[2]
+        .partition(")")[0]
+    )
+    assert {"ap_clk", "ap_rst_n", "interrupt", "s_axi_control_awaddr", "m_axi_gmem_araddr"} <= {
+        name.strip() for name in ports.split(",")
+    }
 
 
 def test_the_description_tells_seed_and_streams(nearkv_rtl, tmp_path):

@@ -10,6 +10,9 @@ from nearkv.command import Command
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import find_design
+from nearkv_hdl.top.job_check import ALIGN_BYTES
+from nearkv_hdl.top.kernel import MODULE_NAME, Kernel
+from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
 from nearkv_sim.packaging.files import package_files
 from nearkv_sim.packaging.kernel import CARDS
@@ -56,6 +59,8 @@ def _run(args: argparse.Namespace) -> int:
         written = render_replay(design, options["blocks"], args.seed)
         if design.name in CARDS:
             written |= package_files(design)
+        if design.name in CARDS and design.bus_bytes <= ALIGN_BYTES:
+            written[f"{MODULE_NAME}.v"] = to_verilog(Kernel(design), name=MODULE_NAME)
     else:
         options["merge"] = Merge[options["merge"].upper()]
         written = render_pim_replay(design, seed=args.seed, **options)
