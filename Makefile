@@ -29,7 +29,7 @@ demo: $(VENV)/.base        ## hot/cold tiers over a real model's keys, on the fa
 	$(BIN)/nearkv run configs/demo.yaml --compare tlm,rtl --output $(OUT)/demo
 
 test: $(VENV)/.test        ## everything but the slow tests
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
 
 test-slow: $(VENV)/.slow   ## tests that need torch and transformers
 	$(BIN)/python -m pytest -m slow
@@ -42,7 +42,7 @@ rtl: $(VENV)/.base         ## Verilog of DESIGN, test vectors and a plain Verilo
 	$(BIN)/nearkv rtl --design $(DESIGN) -o $(OUT)/rtl/$(DESIGN)
 
 sim: $(VENV)/.test         ## the cocotb benches, on Verilator and on Icarus where it is installed
-	$(BIN)/python -m pytest -n 2 tests/sim tests/rtl
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/sim tests/rtl
 
 synth: $(VENV)/.synth      ## LUT, FF, DSP and BRAM of every named design
 	rm -rf $(OUT)/synth $(OUT)/synth_key_scorer

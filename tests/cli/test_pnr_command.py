@@ -98,10 +98,11 @@ def test_a_board_has_its_pins_and_its_own_caveats(nearkv_pnr, tools, tmp_path, c
     assert "--lpf-allow-unconstrained" not in flags
 
 
-def test_a_board_refuses_a_design_of_another_part(nearkv_pnr, tmp_path, capsys):
+def test_a_board_refuses_a_design_of_another_part(nearkv_pnr, tools, tmp_path, capsys):
     assert nearkv_pnr("--board", "ulx3s", "--design", "ecp5_5g_85f", "--output", tmp_path / "out") == 2
     assert "is for LFE5UM5G-85F-8BG381C; the board has LFE5U-85F-6BG381C" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    assert tools == []
 
 
 @pytest.mark.usefixtures("tools")
