@@ -140,6 +140,7 @@ def _read_once(path: Path, kind: str, config_type: Hashable) -> Profile[Any]:
     return read_profile(path, kind, cast(type[Any], config_type))
 
 
+@cache
 def _profile_path(kind: str, name: str, own: str | None) -> Path:
     folders = [PROFILE_FOLDER / kind]
     if own is not None:
