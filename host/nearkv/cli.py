@@ -23,17 +23,18 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 success, 1 failed check, 2 bad input, 130 interrupted)."""
     what = "nearkv"
+    arguments = sys.argv[1:] if argv is None else list(argv)
     try:
         parser = _Parser(
             prog=what, description="Attention computed where the KV cache lives.", allow_abbrev=False
         )
         parser.add_argument("--version", action="version", version=f"nearkv {version('nearkv')}")
         subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-        commands = load_commands()
+        commands = load_commands(arguments)
         for name, command in commands.items():
             sub = subparsers.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
             command.configure(sub)
-        args = parser.parse_args(argv)
+        args = parser.parse_args(arguments)
         if args.command is None:
             parser.print_help(sys.stderr)
             return 2

@@ -25,10 +25,14 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
-def load_commands() -> dict[str, Command]:
-    """Every installed command by name, in alphabetical order."""
+def load_commands(arguments: Sequence[str] = ()) -> dict[str, Command]:
+    """Installed commands by name, in alphabetical order.
+
+    Only the one that `arguments` begin with, if they do: the others' modules need not be imported for it.
+    """
     found = {point.name: point for point in entry_points(group="nearkv.commands")}
-    return {name: found[name].load() for name in sorted(found)}
+    names = [name for name in arguments[:1] if name in found] or sorted(found)
+    return {name: found[name].load() for name in names}
 
 
 def progress_line(label: str, *, wanted: bool) -> Progress | None:

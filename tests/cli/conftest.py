@@ -31,7 +31,7 @@ class Outcome:
 @pytest.fixture
 def nearkv(monkeypatch, capsys) -> Callable[..., Outcome]:
     """Run the command line; argparse's own exits count like returned codes."""
-    monkeypatch.setattr(cli, "load_commands", lambda: COMMANDS)
+    monkeypatch.setattr(cli, "load_commands", lambda *_: COMMANDS)
 
     def call(*words: object) -> Outcome:
         try:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from nearkv.command import load_commands
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.pim.device import PimDevice
 from nearkv_hdl.spec.attention import Merge
@@ -115,3 +116,11 @@ def test_policies_are_listed_with_description_and_options(nearkv):
     text = nearkv("policies").out
     assert "recency  Keeps the sinks and the most recent tokens" in text
     assert "options: decay_shift=3, surge=0.0" in text
+
+
+def test_only_the_named_command_is_loaded():
+    assert list(load_commands(["policies", "--help"])) == ["policies"]
+    everything = list(load_commands())
+    assert everything == sorted(everything)
+    assert {"policies", "run", "validate"} <= set(everything)
+    assert list(load_commands(["nothing"])) == list(load_commands(["--help"])) == everything

@@ -13,7 +13,7 @@ from nearkv_sim.hardware.machine import MACHINE_FOLDER, machine_names
 
 @pytest.fixture
 def nearkv_machine(monkeypatch):
-    monkeypatch.setattr(cli, "load_commands", lambda: {"machine": machine.COMMAND})
+    monkeypatch.setattr(cli, "load_commands", lambda *_: {"machine": machine.COMMAND})
     return lambda *words: cli.main(["machine", *map(str, words)])
 
 

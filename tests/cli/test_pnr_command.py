@@ -58,7 +58,7 @@ def tools(monkeypatch):
 
 @pytest.fixture
 def nearkv_pnr(monkeypatch):
-    monkeypatch.setattr(cli, "load_commands", lambda: {"pnr": pnr.COMMAND})
+    monkeypatch.setattr(cli, "load_commands", lambda *_: {"pnr": pnr.COMMAND})
     return lambda *words: cli.main(["pnr", *map(str, words)])
 
 

@@ -26,7 +26,7 @@ FILES = {
 
 @pytest.fixture
 def nearkv_rtl(monkeypatch):
-    monkeypatch.setattr(cli, "load_commands", lambda: {"rtl": rtl.COMMAND})
+    monkeypatch.setattr(cli, "load_commands", lambda *_: {"rtl": rtl.COMMAND})
     return lambda *words: cli.main(["rtl", *map(str, words)])
 
 

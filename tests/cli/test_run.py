@@ -264,7 +264,7 @@ def test_wrong_options_are_refused_in_one_line(words, message, nearkv):
 
 
 def test_an_interrupt_while_the_commands_load_is_one_line(monkeypatch, capsys):
-    def load_commands():
+    def load_commands(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "load_commands", load_commands)
@@ -287,7 +287,7 @@ def test_what_is_thrown_away_unfinished_adds_no_line(monkeypatch, capsys, error,
         _design = HalfBuilt()
         raise error
 
-    monkeypatch.setattr(cli, "load_commands", lambda: {"rtl": Command("", lambda _: None, run)})
+    monkeypatch.setattr(cli, "load_commands", lambda *_: {"rtl": Command("", lambda _: None, run)})
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         assert cli.main(["rtl"]) == code

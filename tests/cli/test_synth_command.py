@@ -26,7 +26,7 @@ COUNTER = "module top(input clk, output reg [3:0] q); always @(posedge clk) q <=
 
 @pytest.fixture
 def nearkv_synth(monkeypatch):
-    monkeypatch.setattr(cli, "load_commands", lambda: {"synth": synth.COMMAND})
+    monkeypatch.setattr(cli, "load_commands", lambda *_: {"synth": synth.COMMAND})
     return lambda *words: cli.main(["synth", *map(str, words)])
 
 

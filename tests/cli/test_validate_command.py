@@ -14,7 +14,7 @@ from nearkv_sim.validation.check import within
 
 @pytest.fixture
 def nearkv_validate(monkeypatch):
-    monkeypatch.setattr(cli, "load_commands", lambda: {"validate": validate.COMMAND})
+    monkeypatch.setattr(cli, "load_commands", lambda *_: {"validate": validate.COMMAND})
     return lambda *words: cli.main(["validate", *map(str, words)])
 
 

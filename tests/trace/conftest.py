@@ -83,7 +83,7 @@ class Outcome:
 @pytest.fixture
 def nearkv(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """The command line with `trace` alone, so that other commands' imports cost nothing here."""
-    monkeypatch.setattr(cli, "load_commands", lambda: {"trace": COMMAND})
+    monkeypatch.setattr(cli, "load_commands", lambda *_: {"trace": COMMAND})
 
     def run(*words: object) -> Outcome:
         code = cli.main([str(word) for word in words])
