@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.arith.ranks import Ranks
 from nearkv_hdl.spec.attention import (
     FP16_BIAS,
     FP16_BITS,
@@ -66,19 +67,7 @@ class Fp16Divider(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._ranks = 0
-
-        def rank(**values: Value) -> dict[str, Signal]:
-            """Register one rank of named values."""
-            self._ranks += 1
-            registers = {}
-            for name, value in values.items():
-                value = Value.cast(value)
-                register = Signal(value.shape(), name=f"{name}{self._ranks}", reset_less=True)
-                with m.If(self.enable):
-                    m.d.sync += register.eq(value)
-                registers[name] = register
-            return registers
+        rank = Ranks(m, self.enable)
 
         at = rank(
             n=abs(self.numerator)[: SUM.width],
@@ -142,7 +131,7 @@ class Fp16Divider(wiring.Component):
         magnitude = Mux(bits > infinity, infinity, bits)[: FP16_BITS - 1]
         at = rank(o=Mux(at["zero"], 0, Cat(magnitude, at["negative"])))
         m.d.comb += self.o.eq(at["o"])
-        assert self._ranks == self.latency
+        assert rank.count == self.latency
         return m
 
 

@@ -11,10 +11,8 @@ from nearkv_hdl.attention.dot_product import accumulated
 from nearkv_hdl.attention.fold_config import TWICE_MEAN, anchor, fold_lanes, half_units, mean_dot
 from nearkv_hdl.attention.fold_headers import descriptor_layout
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.formats import BIAS, CODE, SHIFT
+from nearkv_hdl.spec.formats import BIAS, CODE, SHIFT, TWICE_LOW_NIBBLE_MIDDLE
 from nearkv_hdl.spec.layout import KeyFormat
-
-_INT4_LOW_NIBBLE = 15  # twice 7½, the middle of the 16 codes that share a high nibble
 
 
 def folded_head_layout(design: DesignConfig) -> data.StructLayout:
@@ -117,7 +115,7 @@ class FoldCodes(wiring.Component):
             shifted = (half >> self.i_head.shift)[: design.query_code.width + 1].as_signed()
             rounded = (delayed(m, shifted, f"shifted{lane}") + 1) >> 1
             code = delayed(m, rounded[: design.query_code.width].as_signed(), f"code{lane}")
-            twice = ((mean << 1) - Mux(is_int4, _INT4_LOW_NIBBLE, 0))[: TWICE_MEAN.width].as_signed()
+            twice = ((mean << 1) - Mux(is_int4, TWICE_LOW_NIBBLE_MIDDLE, 0))[: TWICE_MEAN.width].as_signed()
             twice = delayed(m, delayed(m, twice, f"twice{lane}_1"), f"twice{lane}_2")
             m.d.comb += [self.codes[lane].eq(code), tree.i[lane].eq(delayed(m, code * twice, f"dot{lane}"))]
 

@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import delayed
+from nearkv_hdl.attention.query_buffer import listed
 from nearkv_hdl.attention.row_scorer_products import RowProducts, row_beats
 from nearkv_hdl.attention.score_output import score_layout
 from nearkv_hdl.pim.score_path import ScorePath
@@ -110,10 +111,8 @@ class RowScorer(wiring.Component):
 
         # A job, its queries, its rows.
         dim_index = Signal.like(self.i_job.payload.head_dim_index, reset_less=True)
-        positions = 1 << len(dim_index)
-        head_dims = [*design.head_dims, *[design.head_dims[-1]] * positions][:positions]
-        last_beats = Array(row_beats(design, head_dim) - 1 for head_dim in head_dims)
-        scales = Array(logit_scale(head_dim) for head_dim in head_dims)
+        last_beats = Array(row_beats(design, head_dim) - 1 for head_dim in design.head_dims)
+        scales = Array(logit_scale(head_dim) for head_dim in design.head_dims)
         scale = Signal(LOGIT_SCALE_FRACTION_BITS, reset_less=True)
         token = Signal(TOKEN_INDEX.width, reset_less=True)
         last_seen = Signal()
@@ -147,7 +146,7 @@ class RowScorer(wiring.Component):
                 with m.If(self.i_job.valid):
                     m.d.sync += [
                         token.eq(self.i_job.payload.first_token),
-                        dim_index.eq(self.i_job.payload.head_dim_index),
+                        dim_index.eq(listed(design, self.i_job.payload.head_dim_index)),
                     ]
                     m.next = "query"
             with m.State("query"):

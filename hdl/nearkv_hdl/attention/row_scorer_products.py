@@ -8,12 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
 from nearkv_hdl.arith.fp16 import NUMBER, number_of_fp16
-from nearkv_hdl.pim.aligned_product import SHIFT_OFFSET, AlignedProduct
-from nearkv_hdl.spec.attention import EXPONENT_FIELD, FP16_BIAS, FP16_BITS, PRODUCT, SIGNIFICAND
+from nearkv_hdl.pim.aligned_product import QK_SHIFT, AlignedProduct
+from nearkv_hdl.spec.attention import EXPONENT_FIELD, FP16_BITS, PRODUCT, SIGNIFICAND
 from nearkv_hdl.spec.design import DesignConfig
 
-# Right shift of q·k to units of 2^-16 when both exponents are 0, in AlignedProduct's count.
-_SHIFT = SHIFT_OFFSET - PRODUCT.fraction_bits + 2 * FP16_BIAS
 # A stored query number: finite, so without the flag of NUMBER.
 _STORED = data.StructLayout({"significand": shape_of(SIGNIFICAND), "exponent": EXPONENT_FIELD.width})
 
@@ -112,7 +110,7 @@ class RowProducts(wiring.Component):
                 m.d.comb += [
                     product.a.eq(query.significand),
                     product.b.eq(number.significand),
-                    product.shift.eq(_SHIFT - query.exponent - number.exponent),
+                    product.shift.eq(QK_SHIFT - query.exponent - number.exponent),
                     self.products[h][lane].eq(product.o),
                 ]
         return m

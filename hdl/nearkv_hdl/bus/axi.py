@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from amaranth.hdl import Module, Value
 from amaranth.lib.wiring import In, Out, Signature
 
 from nearkv_hdl.spec.formats import is_power_of_two
@@ -106,3 +107,32 @@ def _address_channel(prefix: str, address_bits: int) -> dict:
         "ready": In(1),
     }
     return {prefix + name: member for name, member in channel.items()}
+
+
+def offer_address(
+    m: Module, bus, prefix: str, offers: Value, address: Value, beats: Value, lane_bits: int
+) -> None:
+    """Drive the address channel `prefix` ("ar", "aw") of `bus`: a burst that is offered stays until taken.
+
+    Args:
+        m: module that gets the channel's registers.
+        bus: interface with an address channel, as `axi_read` and `axi_write` describe.
+        prefix: of the channel's members.
+        offers: one bit: a burst is to be offered; only while the channel is empty or being taken.
+        address, beats: of that burst.
+        lane_bits: log2 of the bytes of a beat.
+
+    """
+
+    def member(name: str) -> Value:
+        return getattr(bus, prefix + name)
+
+    with m.If(offers):
+        m.d.sync += [member("valid").eq(1), member("addr").eq(address), member("len").eq(beats - 1)]
+    with m.Elif(member("ready")):
+        m.d.sync += member("valid").eq(0)
+    m.d.comb += [
+        member("size").eq(lane_bits),
+        member("burst").eq(BURST_INCR),
+        member("cache").eq(CACHE_MODIFIABLE),
+    ]

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.bus.axi import BURST_INCR, CACHE_MODIFIABLE, axi_read
+from nearkv_hdl.bus.axi import axi_read, offer_address
 from nearkv_hdl.bus.burst import BurstSplitter
 from nearkv_hdl.bus.transfer import StatusQueue, code_of, command_layout, lane_mask, status_layout
 from nearkv_hdl.bus.window import WindowCheck
@@ -155,19 +155,7 @@ class AxiReader(wiring.Component):
         entry = data.View(owed_layout, owed.w_data)
         m.d.comb += [getattr(entry, name).eq(getattr(burst, name)) for name in owed_layout.members]
         m.d.sync += room.eq(room - Mux(issues, burst.beats, 0) + pops)
-        with m.If(issues):
-            m.d.sync += [
-                bus.arvalid.eq(1),
-                bus.araddr.eq(burst.address),
-                bus.arlen.eq(burst.beats - 1),
-            ]
-        with m.Elif(bus.arready):
-            m.d.sync += bus.arvalid.eq(0)
-        m.d.comb += [
-            bus.arsize.eq(lane_bits),
-            bus.arburst.eq(BURST_INCR),
-            bus.arcache.eq(CACHE_MODIFIABLE),
-        ]
+        offer_address(m, bus, "ar", issues, burst.address, burst.beats, lane_bits)
 
         # Answers: beats of the oldest burst.
         head = data.View(owed_layout, owed.r_data)

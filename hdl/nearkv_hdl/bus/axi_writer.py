@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.bus.axi import BURST_INCR, CACHE_MODIFIABLE, axi_write
+from nearkv_hdl.bus.axi import axi_write, offer_address
 from nearkv_hdl.bus.burst import BurstSplitter
 from nearkv_hdl.bus.transfer import StatusQueue, code_of, command_layout, lane_mask, status_layout
 from nearkv_hdl.bus.window import WindowCheck
@@ -142,19 +142,7 @@ class AxiWriter(wiring.Component):
             owed.w_en.eq(passes),
         ]
         m.d.comb += [getattr(entry, name).eq(getattr(burst, name)) for name in owed_layout.members]
-        with m.If(passes & burst.issued):
-            m.d.sync += [
-                bus.awvalid.eq(1),
-                bus.awaddr.eq(burst.address),
-                bus.awlen.eq(burst.beats - 1),
-            ]
-        with m.Elif(bus.awready):
-            m.d.sync += bus.awvalid.eq(0)
-        m.d.comb += [
-            bus.awsize.eq(lane_bits),
-            bus.awburst.eq(BURST_INCR),
-            bus.awcache.eq(CACHE_MODIFIABLE),
-        ]
+        offer_address(m, bus, "aw", passes & burst.issued, burst.address, burst.beats, lane_bits)
 
         # Data: beats of the oldest run, to the bus or, if it was refused, nowhere.
         head = data.View(run_layout, runs.r_data)

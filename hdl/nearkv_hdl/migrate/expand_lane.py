@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
+from nearkv_hdl.arith.ranks import Ranks
 from nearkv_hdl.migrate.quantise_lane import SCALE, SIGNIFICAND_BITS
 from nearkv_hdl.spec.attention import FP16_BITS, FP16_EXPONENT_BITS, FP16_EXPONENT_NAN, FP16_FRACTION_BITS
 from nearkv_hdl.spec.formats import CODE
@@ -48,18 +49,7 @@ class ExpandLane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        ranks = 0
-
-        def rank(**values: Value) -> dict[str, Signal]:
-            nonlocal ranks
-            registers = {}
-            for name, value in values.items():
-                register = Signal.like(Value.cast(value), name=f"{name}{ranks}", reset_less=True)
-                with m.If(self.enable):
-                    m.d.sync += register.eq(value)
-                registers[name] = register
-            ranks += 1
-            return registers
+        rank = Ranks(m, self.enable)
 
         magnitude = Mux(self.code < 0, -self.code, self.code)[: CODE.width]
         at = rank(
@@ -95,5 +85,5 @@ class ExpandLane(wiring.Component):
         finite = Mux(bits >= infinity, infinity - 1, bits)[: FP16_BITS - 1]
         at = rank(o=Mux(at["zero"], 0, Cat(finite, at["negative"])))
         m.d.comb += self.o.eq(at["o"])
-        assert ranks == self.latency
+        assert rank.count == self.latency
         return m

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
 from nearkv_hdl.arith.fp16 import number_of_fp16
+from nearkv_hdl.arith.ranks import Ranks
 from nearkv_hdl.spec.attention import FP16_BITS, FP16_EXPONENT_BITS, FP16_FRACTION_BITS
 from nearkv_hdl.spec.formats import CODE
 
@@ -115,18 +116,7 @@ class QuantiseLane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        ranks = 0
-
-        def rank(**values: Value) -> dict[str, Signal]:
-            nonlocal ranks
-            registers = {}
-            for name, value in values.items():
-                register = Signal.like(Value.cast(value), name=f"{name}{ranks}", reset_less=True)
-                with m.If(self.enable):
-                    m.d.sync += register.eq(value)
-                registers[name] = register
-            ranks += 1
-            return registers
+        rank = Ranks(m, self.enable)
 
         # 2|x| over the scale's last place; it has less than 8 bits more than the scale.
         number = data.View(
@@ -158,7 +148,7 @@ class QuantiseLane(wiring.Component):
         at = rank(code=((at["quotient"] + 1) >> 1)[: CODE.width - 1], negative=at["negative"])
         at = rank(code=Mux(at["negative"], -at["code"], at["code"])[: CODE.width])
         m.d.comb += self.o.eq(at["code"])
-        assert ranks == self.latency
+        assert rank.count == self.latency
         return m
 
 

@@ -7,12 +7,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.spec.attention import PRODUCT, SIGNIFICAND, WEIGHT
+from nearkv_hdl.spec.attention import FP16_BIAS, PRODUCT, SIGNIFICAND, WEIGHT
 from nearkv_hdl.spec.formats import Format
 
 FACTOR = Format(WEIGHT.width + 1, signed=True)  # a query significand, or a weight
 # The largest left shift: both exponents 2^5, the product in units of 2^-16.
 SHIFT_OFFSET = 26
+# Of q·k, when both stored exponents are 0: the product in units of 2^-16, both exponents biased by 25.
+QK_SHIFT = SHIFT_OFFSET - PRODUCT.fraction_bits + 2 * FP16_BIAS
 SHIFT = Format(6, signed=False)  # k + 26; 63 stands for everything beyond and gives 0
 _COARSE_BITS = 3  # low bits of the shift, done in the second of its two ranks
 

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.arith.adder_tree import shape_of
 from nearkv_hdl.arith.fp16 import NUMBER, number_of_fp16, number_of_int8
 from nearkv_hdl.pim.accumulators import RISE
-from nearkv_hdl.pim.aligned_product import SHIFT, SHIFT_OFFSET, AlignedProduct
+from nearkv_hdl.pim.aligned_product import QK_SHIFT, SHIFT, SHIFT_OFFSET, AlignedProduct
 from nearkv_hdl.pim.weight_path import WEIGHT_ENTRY
 from nearkv_hdl.spec.attention import (
     EXPONENT_FIELD,
@@ -23,8 +23,6 @@ from nearkv_hdl.spec.attention import (
 from nearkv_hdl.spec.formats import CODE
 from nearkv_hdl.spec.pim_design import PimDesign
 
-# Shift of q·k: product in units of 2^-16, both exponents biased by 25.
-_SCORE_SHIFT = SHIFT_OFFSET - PRODUCT.fraction_bits + 2 * FP16_BIAS
 # Shift of m·sig: M − n + 15 + E_V − 26 − ex, the exponent biased by 25.
 _VALUE_SHIFT = SHIFT_OFFSET + WEIGHT.fraction_bits - SUM_FRACTION_BITS + FP16_BIAS
 _BASE_BITS = 7  # M − n (63 at most) + 40 + E_V
@@ -147,7 +145,7 @@ class ProductPath(wiring.Component):
             value_shift = Signal(_BASE_BITS, name=f"value_shift{lane}")
             m.d.comb += [
                 write.data.word_select(lane, NUMBER.size).eq(number),
-                score_shift.eq(_SCORE_SHIFT - query_number.exponent - number.exponent),
+                score_shift.eq(QK_SHIFT - query_number.exponent - number.exponent),
                 value_shift.eq(base - number.exponent),
                 product.b.eq(number.significand),
                 self.products[lane].eq(product.o),

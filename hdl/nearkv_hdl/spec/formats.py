@@ -114,6 +114,9 @@ CODE_LOW_NIBBLE = Format(4, signed=False)
 # Scores are base-2 logits with L fraction bits; L is chosen per query, so the format's own point is 0.
 SCORE = Format(32, signed=True, overflow=Overflow.ERROR)
 BIAS = Format(32, signed=True, overflow=Overflow.ERROR)
+TWICE_LOW_NIBBLE_MIDDLE = (
+    15  # twice 7½, the middle of the 16 codes that share a high nibble: INT4's part of the bias
+)
 BIAS_GUARD_BITS = 8  # each product of the bias is rounded at 2^-8 of a score's last bit
 SHIFT = Format(3, signed=False, overflow=Overflow.ERROR)
 TOKEN_INDEX = Format(32, signed=False, overflow=Overflow.ERROR)

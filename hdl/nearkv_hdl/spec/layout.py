@@ -75,6 +75,11 @@ class KeyBlockLayout:
         return self.block_bytes if key_format is KeyFormat.INT8 else self.plane_bytes
 
 
+def query_code_bytes(query_bits: int) -> int:
+    """Bytes of one folded query code in memory: one, or two for formats above 8 bits."""
+    return 1 if query_bits <= 8 else 2
+
+
 # One block descriptor: where the planes lie and what the scorer needs to know of the block.
 #   key_address u64 | first_token u32 | head_dim u16 | key_format u8 | heads u8 | query_address u64 |
 #   8 × (bias i32) | 8 × (shift u8)

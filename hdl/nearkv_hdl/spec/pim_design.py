@@ -13,7 +13,6 @@ SLOTS = 2  # heads whose scores a unit holds at a time: one in its key phase, on
 MIN_BEATS = 4  # beats of a row: cycles between two additions to one accumulator row
 MIN_LANES = 4
 MIN_PARTIAL_LANES = 2  # a partial's header needs two lanes
-SMALLEST_HEAD_DIM = 8
 
 
 @dataclass(frozen=True)

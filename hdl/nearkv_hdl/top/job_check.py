@@ -18,6 +18,7 @@ from nearkv_hdl.spec.layout import (
     MAX_QUERY_GROUP,
     SCORE_BYTES,
     KeyFormat,
+    query_code_bytes,
 )
 from nearkv_hdl.spec.registers import ErrorCode
 from nearkv_hdl.stream.pipeline import PipelineControl
@@ -42,11 +43,6 @@ DESCRIPTOR = data.StructLayout(
 CHECKED = data.StructLayout(
     {"descriptor": DESCRIPTOR, "key_bytes": _LENGTH_BITS, "query_bytes": _LENGTH_BITS, "fault": Fault}
 )
-
-
-def code_bytes(design: DesignConfig) -> int:
-    """Bytes of one folded code in memory."""
-    return 1 if design.query_bits <= 8 else 2
 
 
 class ArgumentCheck(wiring.Component):
@@ -166,7 +162,7 @@ class DescriptorCheck(wiring.Component):
         query_bytes = Signal(_LENGTH_BITS, reset_less=True)
         m.d.sync += [
             plane_bytes.eq(head_dim * (self.design.block_tokens // 2)),
-            query_bytes.eq(heads * head_dim * code_bytes(self.design)),
+            query_bytes.eq(heads * head_dim * query_code_bytes(self.design.query_bits)),
         ]
         key_bytes = Mux(entry.key_format == KeyFormat.INT4, plane_bytes, plane_bytes << 1)
 

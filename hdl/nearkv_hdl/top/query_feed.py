@@ -9,8 +9,9 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.attention.query_buffer import command_layout, listed, query_layout
 from nearkv_hdl.bus.job_control import Fault
 from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.layout import query_code_bytes
 from nearkv_hdl.spec.registers import ErrorCode
-from nearkv_hdl.top.job_check import HEADS_BITS, code_bytes
+from nearkv_hdl.top.job_check import HEADS_BITS
 
 
 def queued_block_layout(design: DesignConfig) -> data.StructLayout:
@@ -58,8 +59,8 @@ class QueryFeed(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         design, block = self.design, self.i_block.payload
-        code_bits = 8 * code_bytes(design)
-        row_bytes = design.lanes * code_bytes(design)
+        code_bits = 8 * query_code_bytes(design.query_bits)
+        row_bytes = design.lanes * query_code_bytes(design.query_bits)
         beats_per_row = max(row_bytes // design.bus_bytes, 1)
         rows_per_beat = max(design.bus_bytes // row_bytes, 1)
 

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from nearkv.codec.key_block import BlockHeaders, Float16, check_fp16_rows
 from nearkv.codec.rounding import rhu
-from nearkv_hdl.spec.formats import BIAS_GUARD_BITS, CODE, QUERY_MANTISSA, SCORE, SHIFT, Format
+from nearkv_hdl.spec.formats import (
+    BIAS_GUARD_BITS,
+    CODE,
+    QUERY_MANTISSA,
+    SCORE,
+    SHIFT,
+    TWICE_LOW_NIBBLE_MIDDLE,
+    Format,
+)
 from nearkv_hdl.spec.layout import MAX_QUERY_GROUP, KeyFormat, check_head_dim
 from nearkv_hdl.spec.score_statistics import MAX_SCORE_FRACTION_BITS, MIN_SCORE_FRACTION_BITS
 
@@ -147,7 +155,7 @@ def fold_query(
     # In half codes, INT8: a code stands for the middle of its step. INT4: the low nibble is not seen, so
     # every mean code drops by 7½, the middle of the 16 codes that share a high nibble.
     is_int8 = np.array([f is KeyFormat.INT8 for f in formats])[:, None]
-    twice_mean = 2 * headers.mean_code.astype(np.int64) - np.where(is_int8, 0, 15)
+    twice_mean = 2 * headers.mean_code.astype(np.int64) - np.where(is_int8, 0, TWICE_LOW_NIBBLE_MIDDLE)
     mean_dot = (codes * twice_mean[:, None, :]).sum(axis=2) << shift
     bias = _anchor_score(query, headers, unit) - rhu(mean_dot, 1)
     return FoldedQuery(codes.astype(np.int16), shift, bias, score_fraction_bits, formats)

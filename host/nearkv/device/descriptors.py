@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.codec.query import FoldedQuery
-from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, MAX_QUERY_GROUP
+from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, MAX_QUERY_GROUP, query_code_bytes
 
 Bytes = NDArray[np.uint8]
 Int64 = NDArray[np.int64]
@@ -30,7 +30,7 @@ assert DESCRIPTOR_DTYPE.itemsize == DESCRIPTOR_BYTES
 
 def query_code_dtype(query_bits: int) -> np.dtype[Any]:
     """How one folded code is stored: a byte, or 16 bits little-endian for formats above 8 bits."""
-    return np.dtype("<i1" if query_bits <= 8 else "<i2")
+    return np.dtype(f"<i{query_code_bytes(query_bits)}")
 
 
 def job_image(
