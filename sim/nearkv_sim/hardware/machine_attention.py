@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from nearkv.machine import TierKind, Timing
+from nearkv.machine import Timing
 from nearkv_sim.hardware.energy import EnergyMeter, EnergyShare
 from nearkv_sim.hardware.machine import ModelMachine
+from nearkv_sim.hardware.machine_fill import fill_tiers
 from nearkv_sim.hardware.machine_units import NearMemoryUnit, RooflineUnit, ScorerUnit
 from nearkv_sim.hardware.model_shapes import ModelShape
 from nearkv_sim.hardware.roofline import Kernel, exact, kernel_time
@@ -123,28 +124,15 @@ class _Planner:
         self.attender = attenders[0]
 
     def shares(self) -> list[TierShare]:
-        return [self._share(*placed) for placed in self._placement()]
-
-    def _placement(self) -> list[tuple[str, int, int]]:
-        """Weights, then KV, into the tiers in order; card memory holds codes only, PIM memory KV only."""
-        weights, kv = self.shape.weight_bytes, self.kv_total
-        has_pim = any(tier.kind is TierKind.PIM_MEMORY for tier in self.machine.description.tiers)
-        found = []
-        for tier in self.machine.description.tiers:
-            room = 0 if tier.kind is TierKind.CARD_MEMORY else tier.capacity_bytes
-            here = 0 if tier.kind is TierKind.PIM_MEMORY else min(weights, room)
-            weights -= here
-            # Where there is PIM memory the GPUs' own belongs to the weights.
-            room = 0 if has_pim and tier.kind is TierKind.GPU_MEMORY else room - here
-            rows = min(kv, room)
-            kv -= rows
-            found.append((tier.name, here, rows))
-        if weights or kv:
+        weights = self.shape.weight_bytes
+        placed = fill_tiers(self.machine.description, weights, self.kv_total)
+        if not placed.fits:
             raise ValueError(
-                f"{self.shape.weight_bytes} bytes of weights and {self.kv_total} of KV cache leave"
-                f" {weights} and {kv} without a place on {self.machine.name}; allowed: what its tiers hold"
+                f"{weights} bytes of weights and {self.kv_total} of KV cache leave"
+                f" {placed.weight_bytes_left} and {placed.kv_bytes_left} without a place on"
+                f" {self.machine.name}; allowed: what its tiers hold"
             )
-        return found
+        return [self._share(tier.tier, tier.weight_bytes, tier.kv_bytes) for tier in placed.tiers]
 
     def _share(self, tier: str, weights: int, kv: int) -> TierShare:
         if not kv:
