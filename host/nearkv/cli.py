@@ -12,6 +12,8 @@ from typing import NoReturn
 
 from nearkv.command import load_commands
 
+BROKEN_PIPE = 128 + 13  # what a shell reports of a program that SIGPIPE ended
+
 
 class _Parser(argparse.ArgumentParser):
     """Refuses in one line, like everything else here; `--help` shows the usage."""
@@ -21,7 +23,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code (0 success, 1 failed check, 2 bad input, 130 interrupted)."""
+    """Run one command and return the exit code.
+
+    0 success, 1 failed check, 2 bad input, 130 interrupted, BROKEN_PIPE if nobody reads the output any more.
+    """
     what = "nearkv"
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
@@ -39,7 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help(sys.stderr)
             return 2
         what = f"nearkv {args.command}"
-        return commands[args.command].run(args)
+        code = commands[args.command].run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough: end as a program in C would
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
     except (ValueError, OSError) as error:
         # NEARKV_TRACEBACK=1 tells a bug in nearkv from bad input.
         if os.environ.get("NEARKV_TRACEBACK") == "1":

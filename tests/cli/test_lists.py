@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -124,3 +126,11 @@ def test_only_the_named_command_is_loaded():
     assert everything == sorted(everything)
     assert {"policies", "run", "validate"} <= set(everything)
     assert list(load_commands(["nothing"])) == list(load_commands(["--help"])) == everything
+
+
+def test_output_that_nobody_reads_ends_quietly():
+    command = [sys.executable, "-m", "nearkv.cli", "machine", "hillinfer", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()  # what `| head` does once it has its lines
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
