@@ -1,0 +1,1 @@
+"""Native PCIe: behind AMD's UltraScale+ integrated block, for boards without XRT."""
