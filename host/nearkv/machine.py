@@ -219,8 +219,30 @@ class Machine(ABC):
         """Copy at least one byte from one tier to another on the path with the fewest links."""
 
     @abstractmethod
-    def scan(self, processor: str, nbytes: int) -> Timing:
-        """Let a processor read at least one byte of keys in its own tier and score them."""
+    def gather(self, source: str, target: str, nbytes: int, piece_bytes: int, region_bytes: int) -> Timing:
+        """Copy `nbytes` that lie in pieces of `piece_bytes`, scattered evenly over `region_bytes` of a tier.
+
+        Where whole pages must be read, the region is read instead if that is faster. ValueError unless
+        1 ≤ piece_bytes and 1 ≤ nbytes ≤ region_bytes.
+        """
+
+    @abstractmethod
+    def scan(self, processor: str, nbytes: int, *, code_bits: int = 8) -> Timing:
+        """Let a processor read at least one byte of keys in its own tier and score them.
+
+        `code_bits` is the width of a scorer's key codes, 8 or 4; processors that read FP16 rows take 8 only.
+        """
+
+    @abstractmethod
+    def compute(self, processor: str, flops: int, nbytes: int) -> Timing:
+        """Run a kernel of at least one operation and byte on a GPU or CPU; a multiply-add counts two."""
+
+    @abstractmethod
+    def attend(self, processor: str, tokens: int, query_heads: int, kv_heads: int, head_dim: int) -> Timing:
+        """Attention inside a PIM memory: each query head over `tokens` FP16 rows of its KV head.
+
+        Heads are those of all sequences together; each count is at least 1.
+        """
 
 
 def read_machine(path: Path) -> MachineDescription:

@@ -20,8 +20,10 @@ from nearkv.machine import (
     read_machine,
 )
 from nearkv_sim.hardware.machine_devices import MemoryConfig, PathConfig, memory_stage, path_stage
-from nearkv_sim.hardware.machine_stage import Stage
+from nearkv_sim.hardware.machine_gather import gather_timing
+from nearkv_sim.hardware.machine_stage import Stage, pipelined
 from nearkv_sim.hardware.machine_units import (
+    FP16_BYTES,
     NearMemoryConfig,
     NearMemoryUnit,
     RooflineUnit,
@@ -35,7 +37,6 @@ from nearkv_sim.hardware.roofline import ProcessorConfig
 from nearkv_sim.hardware.wear import DriveConfig
 
 MACHINE_FOLDER = Path(__file__).parent / "machines"
-PIECE_BYTES = 4096
 _PROCESSOR_KINDS = ("gpu", "cpu", "scorer", "near_memory")
 
 
@@ -109,18 +110,43 @@ class ModelMachine(Machine):
         if source == target:
             raise ValueError(f"target is {target!r}, like source; allowed: another tier")
         stages = self.stages(source, target)
-        piece = min(nbytes, PIECE_BYTES)
-        busy = {stage.name: stage.time_ps(nbytes) for stage in stages}
-        fill = {stage.name: stage.time_ps(piece) for stage in stages}
-        longest = max(busy, key=lambda stage: busy[stage])
-        time_ps = busy[longest] + sum(fill.values()) - fill[longest]
-        return Timing(time_ps, nbytes, busy)
+        return pipelined({stage.name: stage.time_ps(nbytes) for stage in stages}, stages, nbytes)
 
-    def scan(self, processor: str, nbytes: int) -> Timing:
+    def gather(self, source: str, target: str, nbytes: int, piece_bytes: int, region_bytes: int) -> Timing:
+        """Copy scattered pieces: the formula above with times of `machine_gather`."""
+        return gather_timing(self.stages(source, target), nbytes, piece_bytes, region_bytes)
+
+    def compute(self, processor: str, flops: int, nbytes: int) -> Timing:
+        """Roofline of the processors' shares."""
+        require_positive("flops", flops)
+        require_positive("nbytes", nbytes)
+        unit = self.unit(processor)
+        if not isinstance(unit, RooflineUnit):
+            raise ValueError(f"processor is {processor!r}, which runs no kernels; allowed: a GPU or CPU")
+        busy = unit.kernel_ps(flops, nbytes)
+        return Timing(max(busy.values()), nbytes, busy)
+
+    def attend(self, processor: str, tokens: int, query_heads: int, kv_heads: int, head_dim: int) -> Timing:
+        """Units and, where they sit outside the memory, the reading of each row once."""
+        for name, value in (("tokens", tokens), ("kv_heads", kv_heads), ("head_dim", head_dim)):
+            require_positive(name, value)
+        unit = self.unit(processor)
+        if not isinstance(unit, NearMemoryUnit):
+            raise ValueError(f"processor is {processor!r}, which is no PIM unit; allowed: near_memory")
+        if query_heads < 1 or query_heads % kv_heads:
+            raise ValueError(f"query_heads is {query_heads}; allowed: a multiple of {kv_heads} KV heads")
+        busy = dict(unit.attention_ps(tokens, query_heads, head_dim))
+        nbytes = 2 * FP16_BYTES * tokens * kv_heads * head_dim
+        if not self.in_memory(processor):
+            stage = self._end(self.tier_of(processor), write=False)
+            busy[stage.name] = stage.time_ps(nbytes)
+        return Timing(max(busy.values()), nbytes, busy)
+
+    def scan(self, processor: str, nbytes: int, *, code_bits: int = 8) -> Timing:
         """Score `nbytes` of keys that lie in the processor's tier: unit and memory work side by side."""
         require_positive("nbytes", nbytes)
         unit = self.unit(processor)
-        busy = dict(unit.scan_ps(nbytes))
+        busy = dict(unit.scan_ps(nbytes, code_bits))
         if not self.in_memory(processor):
             stage = self._end(self.tier_of(processor), write=False)
             busy[stage.name] = stage.time_ps(nbytes)

@@ -6,13 +6,16 @@ A stage consists of `count` equal devices that share a transfer evenly.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from nearkv.machine import Timing
 from nearkv_sim.hardware.link_pipe import PS_PER_S
 
 # Simulated transfers of which each cache keeps the time: a run that asks for ever new sizes must not grow.
 REMEMBERED_TRANSFERS = 4096
+# What stages hand on to each other.
+PIECE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -77,3 +80,17 @@ def continued_ps(walk: Callable[[int], int], nbytes: int, walked_bytes: int) -> 
         return walk(nbytes)
     full_ps, half_ps = walk(walked_bytes), walk(walked_bytes // 2)
     return full_ps - (-(nbytes - walked_bytes) * (full_ps - half_ps) // (walked_bytes // 2))
+
+
+def pipelined(busy_ps: Mapping[str, int], stages: Sequence[Stage], nbytes: int) -> Timing:
+    """Stages side by side: the longest for everything, every other for one piece.
+
+    Args:
+        busy_ps: each stage's time for the whole, by name.
+        stages: in order.
+        nbytes: what is moved.
+
+    """
+    fill = {stage.name: stage.time_ps(min(nbytes, PIECE_BYTES)) for stage in stages}
+    longest = max(busy_ps, key=lambda stage: busy_ps[stage])
+    return Timing(busy_ps[longest] + sum(fill.values()) - fill[longest], nbytes, busy_ps)

@@ -101,8 +101,12 @@ class Unit(ABC):
         """Power of one of them without work."""
 
     @abstractmethod
-    def scan_ps(self, nbytes: int) -> Mapping[str, int]:
+    def scan_ps(self, nbytes: int, code_bits: int = 8) -> Mapping[str, int]:
         """Times in ps of what happens side by side while `nbytes` of keys are scored; the longest counts."""
+
+    def _require_rows(self, code_bits: int) -> None:
+        if code_bits != 8:
+            raise ValueError(f"code_bits of {self.name} is {code_bits}; allowed: 8, it reads no key codes")
 
 
 class RooflineUnit(Unit):
@@ -123,10 +127,15 @@ class RooflineUnit(Unit):
         """Of the board."""
         return self.config.idle_power_w
 
-    def scan_ps(self, nbytes: int) -> Mapping[str, int]:
+    def scan_ps(self, nbytes: int, code_bits: int = 8) -> Mapping[str, int]:
         """FP16 rows of one query head: one operation per byte."""
-        share = -(-nbytes // self.count)
-        return {self.name: kernel_time(self.config, Kernel("scan", share, share)).time_ps}
+        self._require_rows(code_bits)
+        return self.kernel_ps(nbytes, nbytes)
+
+    def kernel_ps(self, flops: int, nbytes: int) -> Mapping[str, int]:
+        """A kernel that tiles fill every multiprocessor with."""
+        kernel = Kernel("kernel", -(-flops // self.count), -(-nbytes // self.count))
+        return {self.name: kernel_time(self.config, kernel).time_ps}
 
 
 class ScorerUnit(Unit):
@@ -155,10 +164,13 @@ class ScorerUnit(Unit):
         """Of the FPGA."""
         return self.config.idle_power_w
 
-    def scan_ps(self, nbytes: int) -> Mapping[str, int]:
+    def scan_ps(self, nbytes: int, code_bits: int = 8) -> Mapping[str, int]:
         """Whole key blocks of the largest head_dim, for as many query heads as the design groups."""
-        blocks = -(-nbytes // (self.count * self.design.layout(self.head_dim).block_bytes))
-        return {self.name: self.config.launch_latency_ps + self.job_ps(blocks)}
+        if code_bits not in (4, 8):
+            raise ValueError(f"code_bits of {self.name} is {code_bits}; allowed: 4 or 8")
+        key_format = KeyFormat.INT8 if code_bits == 8 else KeyFormat.INT4
+        blocks = -(-nbytes // (self.count * self.design.layout(self.head_dim).streamed_bytes(key_format)))
+        return {self.name: self.config.launch_latency_ps + self.job_ps(blocks, key_format)}
 
     def power_w(self, timing: Timing) -> float:
         """Mean power of one card during some work: active while it is busy, idle otherwise."""
@@ -169,10 +181,10 @@ class ScorerUnit(Unit):
         """Temperature that repeating some work without end leads to."""
         return self.thermal.config.steady_c(self.power_w(timing))
 
-    def job_ps(self, blocks: int) -> int:
-        """One job of so many INT8 blocks, without the launch."""
+    def job_ps(self, blocks: int, key_format: KeyFormat = KeyFormat.INT8) -> int:
+        """One job of so many blocks, without the launch."""
         walked = min(blocks, WALKED_BLOCKS)
-        cycles = job_cycles(self.design, [self.head_dim] * walked, [KeyFormat.INT8] * walked)
+        cycles = job_cycles(self.design, [self.head_dim] * walked, [key_format] * walked)
         cycles += (blocks - walked) * self.design.lane_beats_per_block(self.head_dim)
         return self._ps(cycles)
 
@@ -218,10 +230,11 @@ class NearMemoryUnit(Unit):
         """None is published; the memory's own is not theirs."""
         return 0.0
 
-    def scan_ps(self, nbytes: int) -> Mapping[str, int]:
+    def scan_ps(self, nbytes: int, code_bits: int = 8) -> Mapping[str, int]:
         """Attention of one query head over `nbytes` of FP16 keys and values."""
-        row_bytes = 2 * FP16_BYTES * self.design.head_dim
-        return self.attention_ps(-(-nbytes // row_bytes), 1, self.design.head_dim)
+        self._require_rows(code_bits)
+        head_dim = self.design.head_dim
+        return self.attention_ps(-(-nbytes // (2 * FP16_BYTES * head_dim)), 1, head_dim)
 
     def attention_ps(self, tokens: int, heads: int, head_dim: int) -> Mapping[str, int]:
         """Attention of `heads` query heads, each over `tokens` tokens on the device that holds its rows.
