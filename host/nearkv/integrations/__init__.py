@@ -1,0 +1,1 @@
+"""Links to tools around the runtime."""
