@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.card import SimulatedCard
-from nearkv_sim.engines import GoldenEngine
+from nearkv_sim.engines import Engine, GoldenEngine
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink, PcieLinkConfig
+from nearkv_sim.pcie.tlp_log import TlpLog
 
 DEFAULT_MEMORY_BYTES = 4 << 30  # the DDR4 beside a SmartSSD's FPGA (Samsung SmartSSD data sheet)
 
@@ -14,6 +17,7 @@ def open_tlm(
     design: DesignConfig,
     link: str | PcieLinkConfig = "smartssd",
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    tlp_log: Path | None = None,
 ) -> SimulatedCard:
     """Open a card that scores with golden arithmetic and takes its cycles from the timing formula.
 
@@ -21,17 +25,19 @@ def open_tlm(
         design: the build to imitate.
         link: a name in `hardware.pcie.PRESETS`, or a configuration.
         memory_bytes: size of the card's memory.
+        tlp_log: file that gets every TLP as a line of JSON (`nearkv_sim.pcie.tlp_log`); None for no log.
 
-    Raises ValueError for an unknown link or a size below 1.
+    Raises ValueError for an unknown link or a size below 1, OSError for a log that cannot be written.
 
     """
-    return SimulatedCard("tlm", design, _link(link), GoldenEngine(design), memory_bytes)
+    return _open("tlm", design, link, GoldenEngine(design), memory_bytes, tlp_log)
 
 
 def open_rtl(
     design: DesignConfig,
     link: str | PcieLinkConfig = "smartssd",
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    tlp_log: Path | None = None,
 ) -> SimulatedCard:
     """Open a card that scores with the compiled scorer; everything else is that of `open_tlm`.
 
@@ -40,12 +46,33 @@ def open_rtl(
     # Imported late: tlm needs neither Amaranth nor a compiler.
     from nearkv_sim.engines_rtl import RtlEngine
 
-    return SimulatedCard("rtl", design, _link(link), RtlEngine(design), memory_bytes)
+    return _open("rtl", design, link, RtlEngine(design), memory_bytes, tlp_log)
 
 
-def _link(link: str | PcieLinkConfig) -> PcieLink:
+def link_config(link: str | PcieLinkConfig) -> PcieLinkConfig:
+    """The configuration that a `link` option names; ValueError lists the known names."""
     if isinstance(link, PcieLinkConfig):
-        return PcieLink(link)
+        return link
     if link not in PRESETS:
         raise ValueError(f"link is {link!r}; allowed: {', '.join(PRESETS)}, or a PcieLinkConfig")
-    return PcieLink(PRESETS[link])
+    return PRESETS[link]
+
+
+def _open(
+    name: str,
+    design: DesignConfig,
+    link: str | PcieLinkConfig,
+    engine: Engine,
+    memory_bytes: int,
+    tlp_log: Path | None,
+) -> SimulatedCard:
+    config = link_config(link)
+    if tlp_log is None:
+        return SimulatedCard(name, design, PcieLink(config), engine, memory_bytes)
+    log = TlpLog(tlp_log)
+    observed = PcieLink(config, observer=log.write_analytic)
+    try:
+        return SimulatedCard(name, design, observed, engine, memory_bytes, log.close)
+    except ValueError:
+        log.close()
+        raise

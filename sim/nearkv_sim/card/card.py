@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from nearkv.device.errors import DeviceError, DeviceTimeout
 from nearkv.device.transport import Bytes, Int64, Transport, TransportCounters
@@ -40,11 +41,18 @@ class SimulatedCard(Transport):
         link: the link, for this card alone.
         engine: scores the jobs.
         memory_bytes: size of the card's memory.
+        on_close: called once, when the card is closed: whoever observes the link is done then.
 
     """
 
     def __init__(
-        self, name: str, design: DesignConfig, link: PcieLink, engine: Engine, memory_bytes: int
+        self,
+        name: str,
+        design: DesignConfig,
+        link: PcieLink,
+        engine: Engine,
+        memory_bytes: int,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         self._name = name
         self._design = design
@@ -53,6 +61,7 @@ class SimulatedCard(Transport):
         self._kernel = Kernel(design, self._memory, engine, self._send_interrupt)
         self._interrupts_ps: deque[int] = deque()  # times at which handlers start
         self._now_ps = 0
+        self._on_close = on_close
         self._closed = False
 
     @property
@@ -151,6 +160,8 @@ class SimulatedCard(Transport):
 
     def close(self) -> None:
         """Refuse all further use."""
+        if self._on_close and not self._closed:
+            self._on_close()
         self._closed = True
 
     def _check_open(self) -> None:

@@ -5,23 +5,36 @@ Sources: PCI Express Base Specification 5.0 (framing, splitting rules, DLLP wind
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nearkv_sim.hardware.pcie_config import PRESETS, PcieLinkConfig, require_integer
 from nearkv_sim.hardware.pcie_credits import CreditConfig, CreditGate, TlpKind
 from nearkv_sim.hardware.pcie_latency import TailSampler
+from nearkv_sim.hardware.pcie_tlp import (
+    CPU_LINE_BYTES,
+    DLLP_BYTES,
+    HEADER_32_BIT_BYTES,
+    HEADER_64_BIT_BYTES,
+    MSI_ADDRESS,
+    MSI_BYTES,
+    TLP_FRAMING_BYTES,
+    SentTlp,
+    padded_bytes,
+    request_overhead_bytes,
+    split_completion,
+    split_request,
+)
 
-__all__ = ["PRESETS", "PcieLink", "PcieLinkConfig", "WireCounters"]
-
-TLP_FRAMING_BYTES = 8  # STP or STP token, sequence number, LCRC, END: the same sum in every generation
-HEADER_32_BIT_BYTES = 12  # three doublewords: requests below 4 GiB, and every completion
-HEADER_64_BIT_BYTES = 16  # four doublewords: mandatory at 4 GiB and above, forbidden below
-DLLP_BYTES = 8  # two framing symbols, four bytes, CRC16
-PAGE_BYTES = 4096  # no request may cross such a boundary (Base Spec 2.2.7)
-MSI_ADDRESS = 0xFEE0_0000  # start of the x86 interrupt window (Intel SDM volume 3, 11.11)
-MSI_BYTES = 4
-CPU_LINE_BYTES = 64  # widest load, store or write-combining flush of an x86 core
+__all__ = [
+    "HEADER_32_BIT_BYTES",
+    "HEADER_64_BIT_BYTES",
+    "PRESETS",
+    "TLP_FRAMING_BYTES",
+    "PcieLink",
+    "PcieLinkConfig",
+    "WireCounters",
+]
 
 
 @dataclass
@@ -51,33 +64,6 @@ class _Wire:
         self.counters.wire_bytes += 2 * DLLP_BYTES
 
 
-def _split(at: int, nbytes: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut a transfer into (address, bytes) of at most `limit_bytes` of whole doublewords within one page."""
-    end = at + nbytes
-    while at < end:
-        stop = min(end, (at & ~3) + limit_bytes, (at | PAGE_BYTES - 1) + 1)
-        yield at, stop - at
-        at = stop
-
-
-def _split_completion(at: int, nbytes: int, limit_bytes: int, boundary: int) -> Iterator[tuple[int, int]]:
-    """Cut one read into completions as long as allowed; all but the last end on a completion boundary."""
-    end = at + nbytes
-    while at < end:
-        stop = min(end, (at + limit_bytes) // boundary * boundary)
-        yield at, stop - at
-        at = stop
-
-
-def _overhead_bytes(address: int) -> int:
-    return TLP_FRAMING_BYTES + (HEADER_32_BIT_BYTES if address < 1 << 32 else HEADER_64_BIT_BYTES)
-
-
-def _padded_bytes(address: int, nbytes: int) -> int:
-    """Payload on the wire: every doubleword that the bytes touch."""
-    return ((address & 3) + nbytes + 3) & ~3
-
-
 class PcieLink:
     """A full-duplex link. Each method takes a start in ps and returns the completion in ps.
 
@@ -96,16 +82,22 @@ class PcieLink:
     holds up those behind it.
 
     All methods raise ValueError for a negative or non-integer start, for a length below 1 and for addresses
-    beyond 64 bits. `upstream` (device to host) and `downstream` count what was sent.
+    beyond 64 bits. `upstream` (device to host) and `downstream` count what was sent; `observer` is called
+    with every TLP.
     """
 
     def __init__(
-        self, config: PcieLinkConfig, *, credits: CreditConfig | None = None, tail: TailSampler | None = None
+        self,
+        config: PcieLinkConfig,
+        *,
+        credits: CreditConfig | None = None,
+        tail: TailSampler | None = None,
+        observer: Callable[[SentTlp], None] | None = None,
     ) -> None:
         """Start at time 0 with idle wires and every tag free. ValueError for credits below a full TLP."""
         if credits:
             credits.require_room_for(config.max_payload_bytes)
-        self.config, self._tail = config, tail
+        self.config, self._tail, self._observer = config, tail, observer
         byte_time_ps = config.byte_time_ps
         self._ticks_per_ps = byte_time_ps.denominator
         self._byte_ticks = byte_time_ps.numerator
@@ -123,8 +115,8 @@ class PcieLink:
         """Device writes host memory (posted). Returns when the last byte is visible to the host."""
         ready_ticks = self._start_ticks(start_ps, address, nbytes)
         arrival_ticks = ready_ticks
-        for at, size in _split(address, nbytes, self.config.max_payload_bytes):
-            overhead_bytes = _overhead_bytes(at)
+        for at, size in split_request(address, nbytes, self.config.max_payload_bytes):
+            overhead_bytes = request_overhead_bytes(at)
             arrival_ticks = self._send(
                 self._up, self._down, TlpKind.POSTED, ready_ticks, overhead_bytes, at, size
             )
@@ -136,10 +128,10 @@ class PcieLink:
         turnaround_ticks = self.config.root_complex_read_latency_ps * self._ticks_per_ps
         tag_free_ticks = self._tag_free_ticks
         arrival_ticks = start_ticks
-        for at, size in _split(address, nbytes, self.config.max_read_request_bytes):
+        for at, size in split_request(address, nbytes, self.config.max_read_request_bytes):
             issue_ticks = max(start_ticks, tag_free_ticks.popleft())
             request_ticks = self._send(
-                self._up, self._down, TlpKind.NON_POSTED, issue_ticks, _overhead_bytes(at)
+                self._up, self._down, TlpKind.NON_POSTED, issue_ticks, request_overhead_bytes(at), at
             )
             answer_ticks = request_ticks + turnaround_ticks
             if self._tail:
@@ -155,7 +147,7 @@ class PcieLink:
         """
         ready_ticks = self._start_ticks(start_ps, address, nbytes)
         self._require_one_line(address, nbytes)
-        overhead_bytes = _overhead_bytes(address)
+        overhead_bytes = request_overhead_bytes(address)
         return self._to_ps(
             self._send(self._down, self._up, TlpKind.POSTED, ready_ticks, overhead_bytes, address, nbytes)
         )
@@ -167,8 +159,10 @@ class PcieLink:
         """
         ready_ticks = self._start_ticks(start_ps, address, nbytes)
         self._require_one_line(address, nbytes)
-        overhead_bytes = _overhead_bytes(address)
-        ready_ticks = self._send(self._down, self._up, TlpKind.NON_POSTED, ready_ticks, overhead_bytes)
+        overhead_bytes = request_overhead_bytes(address)
+        ready_ticks = self._send(
+            self._down, self._up, TlpKind.NON_POSTED, ready_ticks, overhead_bytes, address
+        )
         ready_ticks += self.config.mmio_turnaround_latency_ps * self._ticks_per_ps
         return self._to_ps(self._complete(self._up, self._down, ready_ticks, address, nbytes))
 
@@ -183,7 +177,7 @@ class PcieLink:
         limit_bytes, boundary_bytes = config.max_payload_bytes, config.read_completion_boundary_bytes
         overhead_bytes = TLP_FRAMING_BYTES + HEADER_32_BIT_BYTES
         arrival_ticks = ready_ticks
-        for at, size in _split_completion(address, nbytes, limit_bytes, boundary_bytes):
+        for at, size in split_completion(address, nbytes, limit_bytes, boundary_bytes):
             arrival_ticks = self._send(
                 wire, opposite, TlpKind.COMPLETION, ready_ticks, overhead_bytes, at, size
             )
@@ -196,7 +190,7 @@ class PcieLink:
         kind: TlpKind,
         ready_ticks: int,
         overhead_bytes: int,
-        address: int = 0,
+        address: int,
         nbytes: int = 0,
     ) -> int:
         """Send a TLP once it and the wire are ready; returns its arrival at the far side, in ticks."""
@@ -209,7 +203,7 @@ class PcieLink:
         if wire.dllps_pending and wire.dllps_due_ticks <= begin_ticks:
             begin_ticks = max(begin_ticks, max(wire.dllps_due_ticks, wire.free_ticks) + self._dllps_ticks)
             wire.send_dllps()
-        wire_bytes = overhead_bytes + _padded_bytes(address, nbytes)
+        wire_bytes = overhead_bytes + (padded_bytes(address, nbytes) if nbytes else 0)
         if begin_ticks > wire.free_ticks:
             wire.busy_from_ticks, wire.busy_bytes = begin_ticks, 0
         wire.busy_bytes += wire_bytes
@@ -219,6 +213,10 @@ class PcieLink:
         wire.counters.wire_bytes += wire_bytes
         busy_ticks = wire.free_ticks - wire.busy_from_ticks
         assert wire.busy_bytes * self._byte_ticks <= busy_ticks, "more packets than the wire has had time for"
+
+        if self._observer:
+            end_ps, upstream = self._to_ps(wire.free_ticks), wire is self._up
+            self._observer(SentTlp(end_ps, upstream, kind, address, nbytes, wire_bytes))
 
         arrival_ticks = wire.free_ticks + self._one_way_ticks
         if wire.gate:
