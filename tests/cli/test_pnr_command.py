@@ -17,9 +17,10 @@ from nearkv_hdl.few_pins import FewPins
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_sim.commands import pnr
 from nearkv_sim.synthesis import nextpnr
-from nearkv_sim.synthesis.nextpnr import PlacementError, Router
+from nearkv_sim.synthesis.nextpnr import PlacementError, PlacementTimeout, Router
 from nearkv_sim.synthesis.placement import placed_verilog
 
+SLOW_SEEDS = {2}
 CLOCKS = {1: 140.0, 2: 163.256, 3: 151.5}
 
 
@@ -34,12 +35,14 @@ def tools(monkeypatch):
     """Calls of the tools, which answer from CLOCKS; synthesis is skipped."""
     calls = []
 
-    def tool(name: str, arguments: list[str], folder: Path) -> None:
+    def tool(name: str, arguments: list[str], folder: Path, limit_s: float | None) -> None:
         calls.append((name, arguments))
         if name == "ecppack":
             (folder / "routed.bit").write_bytes(b"bits")
             return
         seed = int(arguments[arguments.index("--seed") + 1])
+        if limit_s is not None and seed in SLOW_SEEDS and limit_s < 60:
+            raise PlacementTimeout(f"{name} had not finished after {limit_s:g} s")
         report = {
             "fmax": {"clk": {"achieved": CLOCKS[seed], "constraint": 250}},
             "utilization": {
@@ -83,6 +86,30 @@ def test_the_best_seed_is_taken_and_all_are_shown(nearkv_pnr, tools, tmp_path, c
     assert tools == []
     for name in ("pnr.json", "pnr.txt", "tiny.bit"):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_seed_that_takes_too_long_is_given_up(nearkv_pnr, tmp_path, capsys):
+    arguments = ("--design", "tiny", "--query-group", 1, "--seed-minutes", 0.5)
+    assert nearkv_pnr(*arguments, "--seeds", 3, "--output", tmp_path / "three") == 0
+    assert "seeds: 1: 140.0, 3: 151.5, 2: not in time\n" in capsys.readouterr().out
+    (record,) = json.loads((tmp_path / "three" / "pnr.json").read_text())["placements"]
+    assert (record["best_seed"], record["unfinished_seeds"]) == (3, [2])
+    SLOW_SEEDS.add(1)
+    try:
+        assert (
+            nearkv_pnr(*arguments, "--design", "ulx3s_85f", "--seeds", 1, "--output", tmp_path / "one") == 2
+        )
+    finally:
+        SLOW_SEEDS.remove(1)
+    assert "none of 1 seeds: nextpnr_ecp5 had not finished after 30 s" in capsys.readouterr().err
+    assert not (tmp_path / "one").exists()
+
+
+def test_the_limit_stops_a_tool(tmp_path, monkeypatch):
+    monkeypatch.setattr(nextpnr, "_PROGRAM", "import time; time.sleep(60)")
+    with pytest.raises(PlacementTimeout, match=r"ecppack had not finished after 0.2 s"):
+        nextpnr._tool("ecppack", [], tmp_path, 0.2)
 
 
 def test_a_board_has_its_pins_and_its_own_caveats(nearkv_pnr, tools, tmp_path, capsys):
@@ -153,6 +180,7 @@ def test_bad_input_is_one_line_and_writes_nothing(nearkv_pnr, monkeypatch, tmp_p
     assert nearkv_pnr(*output, "--seeds", 0) == 2
     assert nearkv_pnr(*output, "--query-group", 9) == 2
     assert nearkv_pnr(*output, "--seeds", 10**11) == 2
+    assert nearkv_pnr(*output, "--seed-minutes", 0) == 2
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "nextpnr" in name else name)
     assert nearkv_pnr(*output, "--design", "tiny") == 2
     errors = capsys.readouterr().err.splitlines()
@@ -160,7 +188,8 @@ def test_bad_input_is_one_line_and_writes_nothing(nearkv_pnr, monkeypatch, tmp_p
     assert errors[1].endswith("seeds is 0; allowed: 1 to 1000")
     assert "query_group is 9" in errors[2]
     assert errors[3].endswith("seeds is 100000000000; allowed: 1 to 1000")
-    assert errors[4].endswith("extra `pnr` installs: pip install -e '.[pnr]'")
+    assert errors[4].endswith("seed-minutes is 0.0; allowed: finite, above 0")
+    assert errors[5].endswith("extra `pnr` installs: pip install -e '.[pnr]'")
     assert not (tmp_path / "new").exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
 DEFAULT_DESIGNS = ("ulx3s_85f", "ecp5_5g_85f")
 DEFAULT_SEEDS = 5
 MAX_SEEDS = 1000  # minutes each
+DEFAULT_SEED_MINUTES = 30.0
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -41,12 +43,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=int, default=DEFAULT_SEEDS, metavar="N", help=f"1 to N; default: {DEFAULT_SEEDS}"
     )
+    parser.add_argument(
+        "--seed-minutes",
+        type=float,
+        default=DEFAULT_SEED_MINUTES,
+        metavar="M",
+        help=f"give a seed up that takes longer; default: {DEFAULT_SEED_MINUTES:g}",
+    )
     parser.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
 
 
 def _run(args: argparse.Namespace) -> int:
     if not 1 <= args.seeds <= MAX_SEEDS:
         raise ValueError(f"seeds is {args.seeds}; allowed: 1 to {MAX_SEEDS}")
+    if not 0 < args.seed_minutes < math.inf:
+        raise ValueError(f"seed-minutes is {args.seed_minutes}; allowed: finite, above 0")
     names = args.design or ([BOARD_DESIGN] if args.board else DEFAULT_DESIGNS)
     designs = [get_design(name) for name in dict.fromkeys(names)]
     if args.query_group is not None:
@@ -67,11 +78,11 @@ def _run(args: argparse.Namespace) -> int:
                 print(f"pnr: {name}, seed {seed} of {args.seeds}", file=sys.stderr, flush=True)
 
         try:
-            seeds = range(1, args.seeds + 1)
+            seeds, limit_s = range(1, args.seeds + 1), 60 * args.seed_minutes
             if args.board:
-                placement = place_board(args.board, design, seeds, progress)
+                placement = place_board(args.board, design, seeds, progress, limit_s)
             else:
-                placement = place_design(design, seeds, progress)
+                placement = place_design(design, seeds, progress, limit_s)
         except (SynthesisError, PlacementError) as error:
             raise ValueError(f"design {name}: {error}") from error
         records.append(as_record(placement))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.verilog import rtlil_to_verilog
 from nearkv_sim.synthesis.nextpnr import Router
-from nearkv_sim.synthesis.placement import Placement
+from nearkv_sim.synthesis.placement import Placement, route_seeds
 
 BOARDS = ("ulx3s",)
 BOARD_DESIGN = "ulx3s_85f"
@@ -25,11 +25,12 @@ def place_board(
     design: DesignConfig,
     seeds: Iterable[int],
     progress: Callable[[int], None] = lambda _: None,
+    limit_s: float | None = None,
 ) -> Placement:
-    """Place, route and pack a board's design; `progress` is called with each seed before its run.
+    """Place, route and pack a board's design; arguments as of `route_seeds`.
 
     Raises ValueError for an unknown board, a design of another part or without amaranth-boards; otherwise as
-    `Router`.
+    `route_seeds`.
     """
     if board not in BOARDS:
         raise ValueError(f"board is {board!r}; allowed: {', '.join(BOARDS)}")
@@ -43,9 +44,5 @@ def place_board(
     plan = Ulx3s85F().build(Ulx3sUartScorer(design), name=BOARD_MODULE, do_build=False)
     files = plan.files
     verilog = rtlil_to_verilog(files[f"{BOARD_MODULE}.il"])
-    router = Router(verilog, BOARD_MODULE, design.device, files[f"{BOARD_MODULE}.lpf"])
-    runs = []
-    for seed in seeds:
-        progress(seed)
-        runs.append(router.route(seed))
-    return Placement(design, router, tuple(runs))
+    router = Router(verilog, BOARD_MODULE, design.device, files[f"{BOARD_MODULE}.lpf"], limit_s)
+    return route_seeds(design, router, seeds, progress)

@@ -35,6 +35,10 @@ class PlacementError(RuntimeError):
     """nextpnr or ecppack refused a netlist; the message is the tool's own."""
 
 
+class PlacementTimeout(PlacementError):
+    """A run took longer than it may."""
+
+
 @dataclass(frozen=True)
 class Routed:
     """One run of place and route.
@@ -86,19 +90,23 @@ class Router:
         device: part; ValueError if nextpnr does not know it, or without the tools.
         constraints: pins and clocks as LPF; without any, pins go where the placer likes, and the clock is to
             be as fast as can be.
+        limit_s: wall time of one run of a tool; None for no limit. Some seeds leave nets that the router
+            rips up for ever.
 
     """
 
-    def __init__(self, verilog: str, top: str, device: Device, constraints: str = "") -> None:
+    def __init__(
+        self, verilog: str, top: str, device: Device, constraints: str = "", limit_s: float | None = None
+    ) -> None:
         check_part(device)
         self.yosys, self.nextpnr = require_yosys(), require_nextpnr()
         self.verilog_sha256 = hashlib.sha256(verilog.encode()).hexdigest()
         self._verilog, self._top, self._device = verilog, top, device
-        self._constraints = constraints
+        self._constraints, self._limit_s = constraints, limit_s
         self._netlist: str | None = None
 
     def route(self, seed: int) -> Routed:
-        """One run; raises SynthesisError and PlacementError with the tools' messages."""
+        """One run; raises SynthesisError and PlacementError with the tools' messages, or PlacementTimeout."""
         options = [*PART_OPTIONS[self._device.part], "--freq", str(GOAL_MHZ[self._device.part])]
         options += ["--seed", str(seed), "--timing-allow-fail"]
         options += ["--lpf", _CONSTRAINTS_FILE] if self._constraints else ["--lpf-allow-unconstrained"]
@@ -115,7 +123,7 @@ class Router:
             if entry is None:
                 if self._netlist is None:
                     self._netlist = mapped_netlist(self._verilog, self._top, self._device.family)
-                entry = _run(self._netlist, options, self._constraints)
+                entry = _run(self._netlist, options, self._constraints, self._limit_s)
                 report, bitstream = entry
                 digest = hashlib.sha256(bitstream).hexdigest()
                 _write(path.with_suffix(".bit"), bitstream)
@@ -150,27 +158,33 @@ def _read_entry(path: Path) -> tuple[dict[str, Any], bytes] | None:
     return (report, bitstream) if intact else None
 
 
-def _run(netlist: str, options: list[str], constraints: str) -> tuple[dict[str, Any], bytes]:
+def _run(
+    netlist: str, options: list[str], constraints: str, limit_s: float | None
+) -> tuple[dict[str, Any], bytes]:
     with tempfile.TemporaryDirectory(prefix="nearkv-pnr-") as work:
         folder = Path(work)
         (folder / "netlist.json").write_text(netlist, encoding="utf-8")
         (folder / _CONSTRAINTS_FILE).write_text(constraints, encoding="utf-8")
         files = ["--json", "netlist.json", "--textcfg", "routed.config", "--report", "report.json"]
-        _tool("nextpnr_ecp5", [*options, *files], folder)
+        _tool("nextpnr_ecp5", [*options, *files], folder, limit_s)
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        _tool("ecppack", ["--input", "routed.config", "--bit", "routed.bit"], folder)
+        _tool("ecppack", ["--input", "routed.config", "--bit", "routed.bit"], folder, limit_s)
         return {name: report[name] for name in ("fmax", "utilization")}, (folder / "routed.bit").read_bytes()
 
 
-def _tool(name: str, arguments: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", _PROGRAM.format(module=_MODULE, tool=name), *arguments],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+def _tool(name: str, arguments: list[str], folder: Path, limit_s: float | None) -> None:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROGRAM.format(module=_MODULE, tool=name), *arguments],
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise PlacementTimeout(f"{name} had not finished after {limit_s:g} s") from None
     if done.returncode:
         message = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         message = message or done.stderr.strip().splitlines()[-_MESSAGE_LINES:]

@@ -10,7 +10,7 @@ from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.few_pins import FewPins
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.verilog import to_verilog
-from nearkv_sim.synthesis.nextpnr import GOAL_MHZ, Routed, Router
+from nearkv_sim.synthesis.nextpnr import GOAL_MHZ, PlacementTimeout, Routed, Router
 
 PLACED_MODULE = "nearkv_placed"
 PLACEMENT_CAVEATS = (
@@ -35,13 +35,15 @@ class Placement:
     Attributes:
         design: what was placed.
         router: with the versions of the tools and the digest of the source.
-        runs: one per seed, in the order of the seeds.
+        runs: one per seed that finished, in the order of the seeds.
+        unfinished_seeds: those that took longer than they may.
 
     """
 
     design: DesignConfig
     router: Router
     runs: tuple[Routed, ...]
+    unfinished_seeds: tuple[int, ...] = ()
 
     @property
     def best(self) -> Routed:
@@ -55,18 +57,36 @@ def placed_verilog(design: DesignConfig) -> str:
 
 
 def place_design(
-    design: DesignConfig, seeds: Iterable[int], progress: Callable[[int], None] = lambda _: None
+    design: DesignConfig,
+    seeds: Iterable[int],
+    progress: Callable[[int], None] = lambda _: None,
+    limit_s: float | None = None,
 ) -> Placement:
-    """Place and route the scorer of a design; `progress` is called with each seed before its run.
+    """Place and route the scorer of a design; arguments and errors are those of `route_seeds`."""
+    router = Router(placed_verilog(design), PLACED_MODULE, design.device, limit_s=limit_s)
+    return route_seeds(design, router, seeds, progress)
 
-    Raises as `Router` and `Router.route`.
+
+def route_seeds(
+    design: DesignConfig, router: Router, seeds: Iterable[int], progress: Callable[[int], None]
+) -> Placement:
+    """Route with each seed in turn; `progress` is called with it before.
+
+    Raises:
+        PlacementTimeout: no seed finished in time. Otherwise as `Router.route`.
+
     """
-    router = Router(placed_verilog(design), PLACED_MODULE, design.device)
-    runs = []
+    runs, unfinished = [], []
     for seed in seeds:
         progress(seed)
-        runs.append(router.route(seed))
-    return Placement(design, router, tuple(runs))
+        try:
+            runs.append(router.route(seed))
+        except PlacementTimeout as error:
+            unfinished.append(seed)
+            last = error
+    if not runs:
+        raise PlacementTimeout(f"none of {len(unfinished)} seeds: {last}")
+    return Placement(design, router, tuple(runs), tuple(unfinished))
 
 
 def as_record(placement: Placement) -> dict[str, Any]:
@@ -83,6 +103,7 @@ def as_record(placement: Placement) -> dict[str, Any]:
         "verilog_sha256": placement.router.verilog_sha256,
         "goal_mhz": GOAL_MHZ[design.device.part],
         "fmax_mhz": {str(run.seed): run.fmax_mhz for run in placement.runs},
+        "unfinished_seeds": list(placement.unfinished_seeds),
         "best_seed": best.seed,
         "used": best.used,
         "available": best.available,
@@ -102,7 +123,12 @@ def table_rows(records: Iterable[dict[str, Any]]) -> tuple[list[str], list[list[
             f"{record['lanes']} × {record['query_group']}",
             f"{max(clocks.values()):.1f}",
             f"{min(clocks.values()):.1f} to {max(clocks.values()):.1f}",
-            ", ".join(f"{seed}: {clock:.1f}" for seed, clock in clocks.items()),
+            ", ".join(
+                [
+                    *(f"{seed}: {clock:.1f}" for seed, clock in clocks.items()),
+                    *(f"{seed}: not in time" for seed in record.get("unfinished_seeds", ())),
+                ]
+            ),
         ]
         for name in CELL_NAMES:
             used, available = record["used"].get(name, 0), record["available"].get(name, 0)
