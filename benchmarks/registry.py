@@ -13,6 +13,7 @@ BENCHES = {
     "cosim": "benchmarks.cosim:measure",
     "golden": "benchmarks.golden:measure",
     "links": "benchmarks.links:measure",
+    "policy_speed": "benchmarks.policy_speed:measure",
 }
 
 

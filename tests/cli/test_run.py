@@ -204,7 +204,7 @@ def bad_files() -> None:
             "head_dim is 32; design smartssd_ku15p allows: 64, 128, 256",
         ),
         (["run.yaml", "trace=missing"], "No such file or directory: 'missing'"),
-        (["run.yaml", "policy.name=hil"], "policy is 'hil'; allowed: full, hill, oracle, recency"),
+        (["run.yaml", "policy.name=hil"], "policy is 'hil'; allowed: arc, belady, ema_access"),
         (["run.yaml", "policy.name=nowhere:Policy"], "cannot import 'nowhere'"),
         (["run.yaml", "policy.options.x=1"], "policy hill has no option 'x'; allowed: decay_shift, surge"),
         (["run.yaml", "design=big"], "design is 'big'; allowed: tiny,"),

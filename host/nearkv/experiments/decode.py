@@ -16,6 +16,7 @@ from nearkv.experiments.scoring import score_all, score_hot
 from nearkv.kvcache.budget import HotBudget, share_ceil
 from nearkv.kvcache.stream import ColdTier, TieredStream
 from nearkv.policy.base import PREFILL_STEP, Mask, Observation, StreamInfo, TokenIndex
+from nearkv.policy.future import FutureAccesses
 from nearkv.policy.registry import build_policy, describe
 from nearkv.trace.format import AttentionTrace, HeadStream
 
@@ -87,6 +88,8 @@ class StreamRun:
             config.design_config.block_tokens,
         )
         self._meter = Meter(device)
+        self._observed_sealed_tokens = 0
+        self._future = self._future_accesses() if self._policy.needs_future else None
 
     def prefill(self) -> int:
         """Append and seal everything before the first query; returns the tokens sealed.
@@ -167,6 +170,9 @@ class StreamRun:
     def _decide(self, step: int, selected: TokenIndex, weight: NDArray[np.float64]) -> Mask:
         """Ask the policy for the next step's placement, and hold it to the rules."""
         tokens, sealed = self._tier.tokens, self._tier.sealed_tokens
+        newly_sealed = slice(self._observed_sealed_tokens, sealed)
+        self._observed_sealed_tokens = sealed
+        needs_keys = self._policy.needs_keys
         seen = Observation(
             step=step,
             tokens=tokens,
@@ -176,7 +182,10 @@ class StreamRun:
             hot=self._tier.hot()[:sealed],
             selected=selected,
             weight=weight,
-            next_weight=self._next_weight(step + 1) if self._policy.needs_future else None,
+            query=self._stream.query[:, step] if needs_keys and step != PREFILL_STEP else None,
+            new_keys=self._stream.key[newly_sealed] if needs_keys else None,
+            next_weight=None if self._future is None else self._next_weight(step + 1),
+            next_use=None if self._future is None else self._future.after(step)[:sealed],
         )
         name = self._config.policy.name
         try:
@@ -189,10 +198,16 @@ class StreamRun:
             raise ValueError(f"policy {name}: {error}") from error
 
     def _next_weight(self, step: int) -> NDArray[np.float64] | None:
-        if step >= self._trace_steps:
-            return None
+        return None if step >= self._trace_steps else self._exact_weights(step).mean(axis=1)
+
+    def _exact_weights(self, step: int) -> NDArray[np.float64]:
         keys = self._exact_keys[: self._first_position + step + 1]
-        weight: NDArray[np.float64] = attention.attention_weights(self._stream.query[:, step], keys).mean(
-            axis=1
-        )
-        return weight
+        return attention.attention_weights(self._stream.query[:, step], keys)
+
+    def _future_accesses(self) -> FutureAccesses:
+        """The accesses of every step of the trace as exact scores select them."""
+        selected = []
+        for step in range(self._trace_steps):
+            weights = self._exact_weights(step)
+            selected.append(attention.select(weights, share_ceil(self._config.select_fraction, len(weights))))
+        return FutureAccesses(selected, self._first_position + self._trace_steps)

@@ -32,7 +32,10 @@ Mask = NDArray[np.bool_]
 TokenIndex = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
+Float16 = NDArray[np.float16]
+
 PREFILL_STEP = -1
+NEVER_USED = np.iinfo(np.int64).max  # in `Observation.next_use`
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,15 @@ class Observation:
         selected: int64, ascending: the tokens this step selected, tail included. These are the accesses.
         weight: float64, as long as `selected`: their attention weight in this step's output, mean over the
             query heads of the group.
+        query: float16 [heads, head_dim], the query rows of this step; None unless the policy's class sets
+            `needs_keys`, and at PREFILL_STEP.
+        new_keys: float16 [n, head_dim], key rows of the n tokens sealed since the last observation: they
+            were on the host until now, a policy that wants to know them later keeps its own summary. None
+            unless the policy's class sets `needs_keys`.
         next_weight: float64 [tokens + 1], the true attention of the next step, mean over the query heads;
             None unless the policy's class sets `needs_future`, and after the last step.
+        next_use: int64 [sealed_tokens], the next step in which the token is among those of largest true
+            attention, NEVER_USED if there is none; None unless the policy's class sets `needs_future`.
 
     """
 
@@ -83,7 +93,10 @@ class Observation:
     hot: Mask
     selected: TokenIndex
     weight: Float64
+    query: Float16 | None = None
+    new_keys: Float16 | None = None
     next_weight: Float64 | None = None
+    next_use: TokenIndex | None = None
 
     def __post_init__(self) -> None:
         """Lock the arrays: the rules are checked against them, and the step's record shares some."""
@@ -91,15 +104,31 @@ class Observation:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
 
-    def fill(self, priority: Float64 | NDArray[np.integer]) -> Mask:
+    def accessed(self) -> TokenIndex:
+        """Those of the selected tokens that are sealed, ascending."""
+        return self.selected[: np.searchsorted(self.selected, self.sealed_tokens)]
+
+    def at_hand(self) -> Mask:
+        """The tokens that can be hot without another read, bool [sealed_tokens]: hot or accessed."""
+        found = self.hot.copy()
+        found[self.accessed()] = True
+        return found
+
+    def fill(self, priority: NDArray[np.floating | np.integer], among: Mask | None = None) -> Mask:
         """The pinned tokens and, up to the capacity, those of highest priority; ties to the newer token.
 
-        `priority` has shape [sealed_tokens]; ValueError on another.
+        Args:
+            priority: [sealed_tokens], finite.
+            among: bool [sealed_tokens], the tokens to choose from beside the pinned ones; None for all.
+
+        ValueError on another shape.
         """
         if priority.shape != (self.sealed_tokens,):
             raise ValueError(f"priority has shape {priority.shape}; allowed: ({self.sealed_tokens},)")
+        if among is not None and among.shape != (self.sealed_tokens,):
+            raise ValueError(f"among has shape {among.shape}; allowed: ({self.sealed_tokens},)")
         hot = self.pinned.copy()
-        others = np.flatnonzero(~hot)
+        others = np.flatnonzero(~hot if among is None else among & ~hot)
         count = min(self.capacity_tokens - int(hot.sum()), len(others))
         hot[others[highest(priority[others], count)]] = True
         return hot
@@ -122,11 +151,14 @@ class Policy(ABC):
     """Base of every placement policy: one instance per stream, called once per step.
 
     Class attributes:
-        needs_future: hand over `Observation.next_weight`. Such a policy is a bound, not a policy.
+        needs_future: hand over `Observation.next_weight` and `next_use`. Such a policy is a bound, not a
+            policy.
+        needs_keys: hand over `Observation.query` and `new_keys`.
         bounded: keep to the hot pool's capacity. False only for the baseline without tiers.
     """
 
     needs_future: ClassVar[bool] = False
+    needs_keys: ClassVar[bool] = False
     bounded: ClassVar[bool] = True
 
     def __init__(self, stream: StreamInfo) -> None:

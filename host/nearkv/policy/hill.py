@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.policy.base import Mask, Observation, Policy, StreamInfo
+from nearkv.policy.base import Mask, Observation, Policy, StreamInfo, TokenIndex
 from nearkv.policy.ranking import highest, top_lowest_index
 
 RATE_MAX = (1 << 16) - 1  # 2 bytes per token: 64 KB at 32K tokens, HillInfer's bound
@@ -60,17 +60,21 @@ class Hill(Policy):
         grown = known[seen.selected].astype(np.int32) + self.hit_gain
         known[seen.selected] = np.minimum(grown, RATE_MAX)
 
+    def _best(self, rate: NDArray[np.int32], count: int) -> TokenIndex:
+        """The `count` tokens of highest rate; ties to the newer token."""
+        return highest(rate, count)
+
     def _fit(self, seen: Observation, rate: NDArray[np.int32]) -> Mask:
         """The pool as it is, with the pinned tokens, made to hold exactly what it may."""
         hot = seen.hot | seen.pinned
         missing = min(seen.capacity_tokens, seen.sealed_tokens) - int(hot.sum())
         if missing > 0:
             cold = np.flatnonzero(~hot)
-            hot[cold[highest(rate[cold], missing)]] = True
+            hot[cold[self._best(rate[cold], missing)]] = True
         elif missing < 0:
             loose = np.flatnonzero(hot & ~seen.pinned)
             hot[loose] = False
-            hot[loose[highest(rate[loose], len(loose) + missing)]] = True
+            hot[loose[self._best(rate[loose], len(loose) + missing)]] = True
         return hot
 
     def _swap(self, hot: Mask, rate: NDArray[np.int32], pinned: Mask) -> Mask:
@@ -86,3 +90,15 @@ class Hill(Policy):
         hot[leaving[:swaps]] = False
         hot[arriving[:swaps]] = True
         return hot
+
+
+class HillSeedLiteral(Hill):
+    """Hill with the published pseudo-code's `new_tokens[:α·len]`, which keeps the oldest of the new tokens.
+
+    The text around that line wants the most recent ones kept; this class shows what the line does. It
+    differs from `Hill` where rates are equal, as those of new tokens are: the older token stays.
+    """
+
+    def _best(self, rate: NDArray[np.int32], count: int) -> TokenIndex:
+        """The `count` tokens of highest rate; ties to the older token."""
+        return top_lowest_index(rate, count)

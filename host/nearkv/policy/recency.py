@@ -1,4 +1,4 @@
-"""Window and sinks: what StreamingLLM keeps."""
+"""The newest tokens that fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nearkv.policy.base import Mask, Observation, Policy
 
 
 class Recency(Policy):
-    """Keeps the sinks and the most recent tokens (StreamingLLM, arXiv 2309.17453), whatever is accessed."""
+    """Keeps the sinks and the most recent tokens, as many as the pool holds, whatever is accessed."""
 
     def place(self, seen: Observation) -> Mask:
         """The pinned tokens, then the newest."""
