@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.policy.base import Mask, Observation, Policy, StreamInfo
+from nearkv.policy.decay import decay_in_place
 
 
 class _Ema(Policy):
@@ -19,7 +20,7 @@ class _Ema(Policy):
         self.average: NDArray[np.float32] = np.zeros(stream.max_tokens, np.float32)
 
     def _update(self, seen: Observation, value: float | NDArray[np.float64]) -> Mask:
-        self.average[: seen.tokens] *= np.float32(self.decay)
+        decay_in_place(self.average[: seen.tokens], self.decay, seen.step)
         self.average[seen.selected] += np.float32(1 - self.decay) * value
         return seen.fill(self.average[: seen.sealed_tokens])
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.policy.base import Mask, Observation, Policy, StreamInfo
+from nearkv.policy.decay import decay_in_place
 
 
 class H2o(Policy):
@@ -41,7 +42,7 @@ class H2o(Policy):
     def place(self, seen: Observation) -> Mask:
         """Accumulate the weights; keep the grace window, then the heaviest."""
         if self.decay < 1:
-            self.mass[: seen.tokens] *= self.decay
+            decay_in_place(self.mass[: seen.tokens], self.decay, seen.step)
         self.mass[seen.selected] += seen.weight
         priority = self.mass[: seen.sealed_tokens].copy()
         grace = math.floor(self.grace_fraction * seen.capacity_tokens)

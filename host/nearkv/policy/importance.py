@@ -7,6 +7,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv.policy.decay import decay_in_place
+
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
@@ -39,10 +41,12 @@ class ScoreImportance:
             raise ValueError(f"score_weight is {score_weight}; allowed: above 0 to 1")
         self.score_weight = score_weight
         self.value: Float64 = np.zeros(max_tokens)
+        self._steps = 0
 
     def update(self, selected: Int64, score: Float64) -> None:
         """Take in one step: `score` of the tokens `selected`, both [n]."""
-        self.value *= 1 - self.score_weight
+        decay_in_place(self.value, 1 - self.score_weight, self._steps)
+        self._steps += 1
         self.value[selected] += self.score_weight * score
 
 

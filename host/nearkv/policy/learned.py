@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.policy.base import Float64, Mask, Observation, Policy, StreamInfo, TokenIndex
+from nearkv.policy.decay import decay_in_place
 
 Float32 = NDArray[np.float32]
 
@@ -67,7 +68,7 @@ class Learned(Policy):
             self._learn(seen)
         known = slice(seen.tokens)
         for average, decay in zip(self._average, _DECAYS, strict=True):
-            average[known] *= np.float32(decay)
+            decay_in_place(average[known], decay, seen.step)
             average[seen.selected] += np.float32(1 - decay)
         self._mass[known] = 0
         self._mass[seen.selected] = _MASS_SCALE * np.log1p(seen.weight * seen.tokens)

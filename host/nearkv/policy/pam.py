@@ -79,8 +79,8 @@ class PamSeed(Policy):
 
 
 def _hot_first(importance: Float64, hot: Mask) -> Float64:
-    """The importance, a hair higher for hot tokens, so that they win ties."""
-    return np.where(hot, np.nextafter(importance, np.inf), importance)
+    """The importance, a hair higher for hot tokens, so that they win ties, those at 0 as well."""
+    return np.where(hot, importance * (1 + 1e-12) + 1e-20, importance)
 
 
 def _checked_interval(interval_steps: int) -> int:
