@@ -37,7 +37,8 @@ class PcieHost:
     def __init__(self, dut: Any, clk: Any, rst: Any, *, requests: bool) -> None:
         self.clk = clk
         # Their reports of every TLP take longer than the simulation.
-        logging.getLogger("cocotb").setLevel(logging.WARNING)
+        for name in ("cocotb.pcie", f"cocotb.{dut._name}"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         names = ["cfg_max_payload", "cfg_max_read_req"] if requests else []
         names += (
             [f"cfg_interrupt_msix_{name}" for name in ("enable", "mask")]
