@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "nearkv_sim": {
         "nearkv_sim",
         "nearkv_hdl",
+        "nearkv.claims.claim",
         "nearkv.codec",
         "nearkv.device",
         "nearkv.command",

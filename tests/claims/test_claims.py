@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nearkv import cli
-from nearkv_sim.claims.claim import ClaimInputs, Verdict, record
-from nearkv_sim.claims.published import measure_all, published_claims
-from nearkv_sim.commands import claims as command
+from nearkv.claims.claim import ClaimInputs, Verdict, record
+from nearkv.claims.published import measure_all, published_claims
+from nearkv.commands import claims as command
 
 VERDICTS = {verdict.value for verdict in Verdict}
 

@@ -46,6 +46,8 @@ def test_every_key_is_read(load, tmp_path):
         sinks: 7
         format: int4
         selection: score_all
+        selection_unit: layer
+        head_merge: raw
         uniform_score: true
         steps: 9
         seed: 5
@@ -64,6 +66,8 @@ def test_every_key_is_read(load, tmp_path):
         "sinks": 7,
         "format": "int4",
         "selection": "score_all",
+        "selection_unit": "layer",
+        "head_merge": "raw",
         "uniform_score": True,
         "steps": 9,
         "seed": 5,

@@ -29,6 +29,11 @@ def attention_weights(query: Float16, keys: NDArray[np.floating]) -> Float64:
     return softmax(logits(query, keys))
 
 
+def masked_weights(query: Float16, keys: NDArray[np.floating], attends: NDArray[np.bool_]) -> Float64:
+    """As `attention_weights`, over the tokens that a head attends: bool [tokens, heads], some for each."""
+    return softmax(np.where(attends, logits(query, keys), -np.inf))
+
+
 def logits(query: Float16, keys: NDArray[np.floating]) -> Float64:
     """q·k/√d, float64 [tokens, heads]; products of FP16 numbers are exact, their sum rounds at 2^-53."""
     scaled = query.astype(np.float64) / math.sqrt(query.shape[1])

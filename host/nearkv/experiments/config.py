@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from nearkv.experiments.selection import HeadMerge, SelectionUnit
 from nearkv.experiments.strict import apply_overrides, load_yaml, parse
 from nearkv.policy.base import StreamInfo
 from nearkv.policy.registry import build_policy, default_options, find_policy
@@ -67,6 +68,10 @@ class ExperimentConfig:
         format: what the scorer streams: int8 or int4.
         selection: which tokens a step attends: score_all (score every token, attend the best) or hot_only
             (attend the hot pool, score and fetch nothing).
+        selection_unit: who shares one set of selected tokens: query_head, kv_head (the query heads that share
+            keys) or layer (the layer's streams that are run). Rows are read for all heads of a KV head.
+        head_merge: how heads become one score for it: normalised (softmax of each head) or raw (base-2 logits
+            as they come, the articles' way).
         uniform_score: score sealed hot tokens on the device as well, from the same codes as cold ones, so
             that what is selected does not depend on where tokens are.
         steps: decode steps, at most the trace's; null for all.
@@ -88,6 +93,8 @@ class ExperimentConfig:
     sinks: int = 4
     format: ScoreFormat = ScoreFormat.INT8
     selection: Selection = Selection.SCORE_ALL
+    selection_unit: SelectionUnit = SelectionUnit.KV_HEAD
+    head_merge: HeadMerge = HeadMerge.NORMALISED
     uniform_score: bool = False
     steps: int | None = None
     seed: int = 0
@@ -111,6 +118,11 @@ class ExperimentConfig:
             reason = "nothing is scored with selection hot_only"
             _require(not self.uniform_score, "uniform_score", self.uniform_score, f"false: {reason}")
             _require(self.format is ScoreFormat.INT8, "format", self.format.value, f"the default: {reason}")
+            merge = self.head_merge
+            _require(merge is HeadMerge.NORMALISED, "head_merge", merge.value, f"the default: {reason}")
+        if self.selection_unit is SelectionUnit.QUERY_HEAD:
+            merge, reason = self.head_merge, "a query head that selects by itself merges nothing"
+            _require(merge is HeadMerge.NORMALISED, "head_merge", merge.value, f"the default: {reason}")
         build_policy(self.policy.name, StreamInfo(0, 0, 1, self.seed), self.policy.options)
         options = default_options(find_policy(self.policy.name)) | dict(self.policy.options)
         object.__setattr__(self, "policy", PolicyConfig(self.policy.name, options))

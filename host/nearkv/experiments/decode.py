@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +13,8 @@ from nearkv.device.transport import TransportCounters
 from nearkv.experiments import attention
 from nearkv.experiments.config import ExperimentConfig, Selection
 from nearkv.experiments.records import StepRecord
-from nearkv.experiments.scoring import score_all, score_hot
+from nearkv.experiments.scoring import StepScores, score_all, score_hot
+from nearkv.experiments.selection import ChosenMask, merits
 from nearkv.kvcache.budget import HotBudget, share_ceil
 from nearkv.kvcache.stream import ColdTier, TieredStream
 from nearkv.policy.base import PREFILL_STEP, Mask, Observation, StreamInfo, TokenIndex
@@ -54,16 +56,51 @@ class Meter:
         before, self._time_ps = self._time_ps, self._device.now_ps
         return self._time_ps - before
 
+    def pause(self) -> None:
+        """Leave out what happens until `resume`, traffic and time."""
+        self._gained = self.traffic()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._time_ps = self._device.now_ps
+        self._counters = self._device.counters - self._gained
+
     def traffic(self) -> TransportCounters:
-        """What the counters have gained since the start."""
+        """What the counters have gained since the start, pauses left out."""
         return self._device.counters - self._counters
+
+
+@dataclass(frozen=True)
+class StartedStep:
+    """A step between scoring and selection.
+
+    Attributes:
+        step: from 0.
+        tokens, sealed_tokens: in context, the step's own included, and in the cold store.
+        hot: bool [tokens].
+        scored: the scores.
+        merit: float64 [tokens, heads], what is selected by.
+        exact_logits, exact: float64 [tokens, heads], true logits and attention.
+        score_ps: simulated time of scoring.
+
+    """
+
+    step: int
+    tokens: int
+    sealed_tokens: int
+    hot: Mask
+    scored: StepScores
+    merit: NDArray[np.float64]
+    exact_logits: NDArray[np.float64]
+    exact: NDArray[np.float64]
+    score_ps: int
 
 
 class StreamRun:
     """Replays one stream of a trace on a tiered cache.
 
-    A step appends its token, scores, selects, reads the rows it attends, seals a full tail, and lets the
-    policy place the sealed tokens for the next step.
+    A step appends its token and scores; once it is known what is selected, it reads the rows it attends,
+    seals a full tail, and lets the policy place the sealed tokens for the next step.
     """
 
     def __init__(
@@ -89,7 +126,18 @@ class StreamRun:
         )
         self._meter = Meter(device)
         self._observed_sealed_tokens = 0
-        self._future = self._future_accesses() if self._policy.needs_future else None
+        self.max_trace_tokens = trace.first_query_position + trace.steps
+        self.future: FutureAccesses | None = None  # to be set before the prefill if `needs_future`
+
+    @property
+    def layer(self) -> int:
+        """Layer of the stream."""
+        return self._stream.layer
+
+    @property
+    def needs_future(self) -> bool:
+        """Whether the policy is one that knows what comes."""
+        return self._policy.needs_future
 
     def prefill(self) -> int:
         """Append and seal everything before the first query; returns the tokens sealed.
@@ -103,54 +151,73 @@ class StreamRun:
         self._tier.place(self._decide(PREFILL_STEP, nothing, np.empty(0)))
         return sealed
 
-    def step(self, step: int) -> StepRecord:
-        """Run one decode step."""
+    def begin(self, step: int) -> StartedStep:
+        """Append the step's token and score the context."""
         config, tier = self._config, self._tier
         position = self._first_position + step
         row = slice(position, position + 1)
         tier.append(self._stream.key[row], self._stream.value[row])
         query = self._stream.query[:, step]
         hot, sealed_tokens = tier.hot(), tier.sealed_tokens
-        count = share_ceil(config.select_fraction, tier.tokens)
         exact_logits = attention.logits(query, self._exact_keys[: tier.tokens])
         exact = attention.softmax(exact_logits)
-        exact_output = attention.attend(exact, self._exact_values[: tier.tokens])
-
         self._meter.start()
         if config.selection is Selection.SCORE_ALL:
             scored = score_all(tier, query, hot, config.format.key_format, config.uniform_score)
-            wanted = attention.select(attention.score_weights(scored.scores, scored.fraction_bits), count)
-            attended = wanted
+            merit = merits(scored, config.head_merge)
         else:
             scored = score_hot(tier, query, hot)
             # Nothing scores the cold tokens, so the hit rate is that of the set exact scores would want.
-            wanted = attention.select(exact, count)
-            attended = np.flatnonzero(hot)
+            merit = exact
         score_ps = self._meter.lap_ps()
+        self._meter.pause()
+        return StartedStep(
+            step, tier.tokens, sealed_tokens, hot, scored, merit, exact_logits, exact, score_ps
+        )
+
+    def finish(self, started: StartedStep, chosen: ChosenMask) -> StepRecord:
+        """Attend the tokens that each query head is to attend, seal, and place for the next step.
+
+        Args:
+            started: what `begin` returned.
+            chosen: bool [tokens, heads]: the heads' selection; with hot_only the one exact scores would make.
+
+        """
+        config, tier, step, hot = self._config, self._tier, started.step, started.hot
+        query = self._stream.query[:, step]
+        attends = chosen
+        if config.selection is Selection.HOT_ONLY:
+            attends = np.repeat(hot[:, None], len(query), axis=1)
+        attended = np.flatnonzero(attends.any(axis=1))
+        count = share_ceil(config.select_fraction, tier.tokens)
+        self._meter.resume()
         keys, values = tier.read(attended)
         fetch_ps = self._meter.lap_ps()
-        weights = attention.attention_weights(query, keys)
+        weights = attention.masked_weights(query, keys, attends[attended])
         output = attention.attend(weights, values)
-        best = attention.select(weights, min(count, len(attended)))
-        selected, selected_weight = attended[best], weights.mean(axis=1)[best]
+        selected, selected_weight = attended, weights.mean(axis=1)
+        if config.selection is Selection.HOT_ONLY:
+            best = attention.select(weights, min(count, len(attended)))
+            selected, selected_weight = attended[best], selected_weight[best]
         tier.seal_full_blocks()
         seal_ps = self._meter.lap_ps()
         moves = tier.place(self._decide(step, selected, selected_weight))
         promote_ps = self._meter.lap_ps()
         traffic = self._meter.traffic()
+        exact_output = attention.attend(started.exact, self._exact_values[: started.tokens])
         return StepRecord(
             step=step,
-            position=position,
+            position=started.tokens - 1,
             stream=self._stream.name,
             hot_tokens=int(hot.sum()),
-            sealed_tokens=sealed_tokens,
+            sealed_tokens=started.sealed_tokens,
             selected_tokens=len(selected),
             attended_tokens=len(attended),
-            hit_rate=float(hot[wanted].mean()),
-            mass_kept=float(exact[attended].sum(axis=0).mean()),
+            hit_rate=float((chosen & hot[:, None]).sum() / chosen.sum()),
+            mass_kept=float(np.where(attends, started.exact, 0).sum(axis=0).mean()),
             output_error=attention.relative_error(output, exact_output),
-            recall=tuple(attention.recall(scored.measured, exact_logits, count).tolist()),
-            scored_blocks=scored.blocks,
+            recall=tuple(attention.recall(started.scored.measured, started.exact_logits, count).tolist()),
+            scored_blocks=started.scored.blocks,
             fetched_tokens=int((~hot[attended]).sum()),
             promoted_tokens=moves.promoted_tokens,
             promotion_read_tokens=moves.promotion_read_tokens,
@@ -158,11 +225,11 @@ class StreamRun:
             to_device_bytes=traffic.payload_bytes_to_device,
             from_device_bytes=traffic.payload_bytes_from_device,
             device_cycles=traffic.device_cycles,
-            score_time_ps=score_ps,
+            score_time_ps=started.score_ps,
             fetch_time_ps=fetch_ps,
             seal_time_ps=seal_ps,
             promote_time_ps=promote_ps,
-            score_crc32=scored.device_crc32,
+            score_crc32=started.scored.device_crc32,
             selection_crc32=zlib.crc32(selected.astype("<i8").tobytes()),
             output_crc32=zlib.crc32(output.astype("<f8").tobytes()),
         )
@@ -184,8 +251,8 @@ class StreamRun:
             weight=weight,
             query=self._stream.query[:, step] if needs_keys and step != PREFILL_STEP else None,
             new_keys=self._stream.key[newly_sealed] if needs_keys else None,
-            next_weight=None if self._future is None else self._next_weight(step + 1),
-            next_use=None if self._future is None else self._future.after(step)[:sealed],
+            next_weight=None if self.future is None else self._next_weight(step + 1),
+            next_use=None if self.future is None else self.future.after(step)[:sealed],
         )
         name = self._config.policy.name
         try:
@@ -198,16 +265,9 @@ class StreamRun:
             raise ValueError(f"policy {name}: {error}") from error
 
     def _next_weight(self, step: int) -> NDArray[np.float64] | None:
-        return None if step >= self._trace_steps else self._exact_weights(step).mean(axis=1)
+        return None if step >= self._trace_steps else self.exact_weights(step).mean(axis=1)
 
-    def _exact_weights(self, step: int) -> NDArray[np.float64]:
+    def exact_weights(self, step: int) -> NDArray[np.float64]:
+        """True attention of a step of the trace, float64 [tokens, heads]."""
         keys = self._exact_keys[: self._first_position + step + 1]
         return attention.attention_weights(self._stream.query[:, step], keys)
-
-    def _future_accesses(self) -> FutureAccesses:
-        """The accesses of every step of the trace as exact scores select them."""
-        selected = []
-        for step in range(self._trace_steps):
-            weights = self._exact_weights(step)
-            selected.append(attention.select(weights, share_ceil(self._config.select_fraction, len(weights))))
-        return FutureAccesses(selected, self._first_position + self._trace_steps)

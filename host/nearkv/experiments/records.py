@@ -21,11 +21,12 @@ class StepRecord:
         stream: name such as `L12.H0`.
         hot_tokens: tokens with rows on the host during the step, tail included.
         sealed_tokens: tokens in the cold store during the step.
-        selected_tokens: ceil(select_fraction · context), with hot_only at most what is hot: the accesses
-            that the policy is told of.
+        selected_tokens: ceil(select_fraction · context), with hot_only at most what is hot, and where query
+            heads select by themselves all that any of them selected: the accesses the policy is told of.
         attended_tokens: tokens the output was computed over: the selected ones, with hot_only all hot ones.
-        hit_rate: share of the selected tokens that were hot; with hot_only, of the ceil(select_fraction ·
-            context) tokens of largest true attention (heads merged after normalisation).
+        hit_rate: share of the tokens selected for each head that were hot; with hot_only, of the
+            ceil(select_fraction · context) tokens of largest true attention (heads merged after
+            normalisation).
         mass_kept: true attention (float64 over all tokens) on the attended tokens, mean over query heads.
         output_error: relative L2 error of the output against full attention.
         recall: per query head, share of its true top select_fraction that the scores place there.

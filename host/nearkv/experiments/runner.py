@@ -11,6 +11,7 @@ from nearkv.device.driver import ScorerDriver
 from nearkv.device.transport import Transport, TransportCounters, open_transport, transport_options
 from nearkv.experiments.config import ExperimentConfig
 from nearkv.experiments.decode import Device, Meter, StreamRun
+from nearkv.experiments.group import selection_groups
 from nearkv.experiments.records import Prefill, RunResult, StepRecord
 from nearkv.trace.format import AttentionTrace
 
@@ -72,6 +73,8 @@ def run_experiment(
     chosen = config.streams_of(trace)
     planned = trace.steps if config.steps is None else config.steps
     streams = [StreamRun(config, trace, stream, device, planned) for stream in chosen]
+    groups = list(selection_groups(config, streams, trace.steps))
+    order = {stream.name: place for place, stream in enumerate(chosen)}
     meter = Meter(device)
     sealed = sum(stream.prefill() for stream in streams)
     traffic = meter.traffic()
@@ -84,7 +87,9 @@ def run_experiment(
     records: list[StepRecord] = []
     try:
         for step in range(planned):
-            records += [stream.step(step) for stream in streams]
+            records += sorted(
+                (record for group in groups for record in group.step(step)), key=lambda one: order[one.stream]
+            )
             if progress is not None:
                 progress(step + 1, planned)
     except KeyboardInterrupt:

@@ -1,1 +1,1 @@
-"""Every figure of the two articles this project starts from, with what we measure instead."""
+"""Published figures that the models of hardware and arithmetic can measure again."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nearkv.claims.claim import ClaimInputs, Finding, PublishedClaim, Verdict, unmeasured
 from nearkv.machine import TierKind
 from nearkv_hdl.spec.designs import KU15P
-from nearkv_sim.claims.claim import ClaimInputs, Finding, PublishedClaim, Verdict, unmeasured
 from nearkv_sim.hardware.machine import open_machine
 from nearkv_sim.hardware.model_shapes import named_model
 

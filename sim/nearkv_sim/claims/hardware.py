@@ -1,13 +1,9 @@
-"""What the articles say about links, drives, memories and arithmetic, on the hardware models."""
+"""What the articles say about links, drives and memories, on the hardware models."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from nearkv_hdl.spec.exp_table import EXP_FRACTION, EXP_MANTISSA
+from nearkv.claims.claim import HILLINFER, PAM, ClaimInputs, Finding, PublishedClaim, Verdict, unmeasured
 from nearkv_hdl.spec.layout import FP16_BYTES
-from nearkv_sim.claims.claim import HILLINFER, PAM, ClaimInputs, Finding, PublishedClaim, Verdict, unmeasured
-from nearkv_sim.golden.exp import Exp2Polynomial
 from nearkv_sim.hardware.machine import open_machine
 from nearkv_sim.hardware.pim.config import LEVELS
 from nearkv_sim.hardware.profile import named_profile
@@ -48,15 +44,6 @@ def claims() -> list[PublishedClaim]:
         PublishedClaim(
             "pam/ddr_pim_200", _PAM, "bandwidth of DDR-PIM on four channels of DDR5", "≈ 200 GB/s",
             "nearkv validate --area dram", _ddr5,
-        ),
-        PublishedClaim(
-            "pam/exp_error", _PAM, "exp by a polynomial of degree 6", "< 0.1 %",
-            "python -m nearkv_sim.golden.exp_fit --check", _exp_error,
-        ),
-        PublishedClaim(
-            "pam/exp_area", _PAM, "that polynomial takes 40 % less area", "−40 %",
-            "python docs/exp_tables.py",
-            unmeasured("by this command: minutes of synthesis; docs/exp-unit.md has rivals side by side"),
         ),
         PublishedClaim(
             "pam/migration_20x", PAM, "its migration interface is 20 times as fast as the CPU path",
@@ -134,17 +121,3 @@ def _random_4k(_inputs: ClaimInputs) -> Finding:
     ours = random_read(config, 1, RANDOM_READS).mean_latency_ps / PS_PER_US
     verdict = Verdict.HOLDS if abs(ours / 80 - 1) < 0.15 else Verdict.DIFFERS
     return Finding(f"{ours:.0f} µs", verdict, "PM983 at queue depth 1; its data sheet says 85 µs")
-
-
-def _exp_error(_inputs: ClaimInputs) -> Finding:
-    fractions = np.arange(1 << EXP_FRACTION.width)
-    exact = np.exp2(fractions / len(fractions)) * (1 << EXP_MANTISSA.fraction_bits)
-    worst = {
-        degree: float(np.abs(Exp2Polynomial(degree).mantissa(fractions) / exact - 1).max())
-        for degree in (3, 6)
-    }
-    return Finding(
-        f"{worst[6]:.4%}",
-        Verdict.HOLDS if worst[6] < 0.001 else Verdict.DIFFERS,
-        f"all {len(fractions):,} fractions; degree 3 reaches {worst[3]:.4%} with half the multipliers",
-    )

@@ -5,18 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.experiments.attention import relative_error
+from nearkv.claims.claim import HILLINFER, ClaimInputs, Finding, PublishedClaim, Verdict
 from nearkv.experiments.config import ExperimentConfig, PolicyConfig, ScoreFormat
 from nearkv.experiments.runner import open_device, run_experiment
-from nearkv_sim.claims.claim import HILLINFER, PAM, ClaimInputs, Finding, PublishedClaim, Verdict
-from nearkv_sim.golden.papers import hierarchical_attention
 
 SHARES = (0.10, 0.20)  # of the context that is selected: the range of the articles' α
 NEAR_TOKENS = 20
 SCORED_STEPS = 16  # of every stream, for the two formats: scoring all keys is what takes the time
 TRACE = "nearkv claims --trace data/smollm2-135m-austen-4096.safetensors"
 RUN = "nearkv run configs/demo.yaml steps=16 uniform_score=true"
-_SEED = 7
 
 
 def claims() -> list[PublishedClaim]:
@@ -46,10 +43,6 @@ def claims() -> list[PublishedClaim]:
         PublishedClaim(
             "hillinfer/accuracy_int4", "article on HillInfer", "and in the emergency mode's INT4",
             "< 0.5 %", f"{RUN} format=int4", lambda inputs: _loss(inputs, ScoreFormat.INT4), needs_trace=True,
-        ),
-        PublishedClaim(
-            "pam/algorithm_1", PAM, "Algorithm 1 computes attention over a hierarchy",
-            "exact", "nearkv claims pam/algorithm_1", _algorithm_1,
         ),
         PublishedClaim(
             "pam/importance_thresholds", article,
@@ -134,22 +127,6 @@ def _loss(inputs: ClaimInputs, key_format: ScoreFormat) -> Finding:
         f"{loss:.3%} of the attention that the exact top 10 % holds",
         Verdict.HOLDS if loss < 0.005 else Verdict.DIFFERS,
         "what the article's accuracy is of, it does not say; attention mass is ours",
-    )
-
-
-def _algorithm_1(_inputs: ClaimInputs) -> Finding:
-    rng = np.random.default_rng(_SEED)
-    scores, values = rng.normal(0, 3, 512), rng.normal(0, 1, (512, 64))
-    weights = np.exp(scores - scores.max())
-    exact = weights @ values / weights.sum()
-    printed, linear = (
-        relative_error(hierarchical_attention(scores, values, (4, 4, 4), printed=one), exact)
-        for one in (True, False)
-    )
-    return Finding(
-        f"relative error {printed:.1f} as printed, {linear:.0e} with a linear sum",
-        Verdict.DIFFERS if printed > 1e-6 else Verdict.HOLDS,
-        "Reduction returns m + log Σ, which the next level and the final division read as Σ",
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
+from nearkv.claims.claim import ClaimInputs, PublishedClaim, record
 from nearkv.command import Progress
-from nearkv_sim.claims import attention, capacity, hardware
-from nearkv_sim.claims.claim import ClaimInputs, PublishedClaim, record
 
-AREAS = (attention, capacity, hardware)
+ENTRY_POINT_GROUP = "nearkv.claims"  # functions without arguments that return a list of claims
 
 
 def published_claims(names: Sequence[str] = ()) -> list[PublishedClaim]:
@@ -19,7 +19,8 @@ def published_claims(names: Sequence[str] = ()) -> list[PublishedClaim]:
         ValueError: an unknown name.
 
     """
-    known = sorted((claim for area in AREAS for claim in area.claims()), key=lambda claim: claim.name)
+    areas = [point.load() for point in entry_points(group=ENTRY_POINT_GROUP)]
+    known = sorted((claim for area in areas for claim in area()), key=lambda claim: claim.name)
     articles = sorted({claim.name.partition("/")[0] for claim in known})
     for name in names:
         if name not in articles and all(claim.name != name for claim in known):

@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
+from nearkv.claims.claim import ClaimInputs
+from nearkv.claims.published import claims_text, measure_all, published_claims
 from nearkv.command import Command, progress_line
-from nearkv_sim.claims.claim import ClaimInputs
-from nearkv_sim.claims.published import claims_text, measure_all, published_claims
 
 DEFAULT_TRACE = Path("data/smollm2-135m-austen-4096.safetensors")  # of a checkout
 
