@@ -1,4 +1,4 @@
-"""Simulated transports: one card model, with golden arithmetic (`tlm`) or compiled RTL (`rtl`) inside."""
+"""Simulated transports: a card model with golden arithmetic (`tlm`) or compiled RTL (`rtl`); `pcie`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.card import SimulatedCard
 from nearkv_sim.engines import Engine, GoldenEngine
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink, PcieLinkConfig
+from nearkv_sim.pcie.faults import FaultPlan
 from nearkv_sim.pcie.tlp_log import TlpLog
+from nearkv_sim.pcie.transport import PcieTransport
 
 DEFAULT_MEMORY_BYTES = 4 << 30  # the DDR4 beside a SmartSSD's FPGA (Samsung SmartSSD data sheet)
 
@@ -47,6 +49,26 @@ def open_rtl(
     from nearkv_sim.engines_rtl import RtlEngine
 
     return _open("rtl", design, link, RtlEngine(design), memory_bytes, tlp_log)
+
+
+def open_pcie(
+    design: DesignConfig,
+    link: str | PcieLinkConfig = "smartssd",
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    tlp_log: Path | None = None,
+    faults: FaultPlan | Path | None = None,
+) -> PcieTransport:
+    """Open a card whose kernel is RTL and whose link, switch and host are simulated TLP by TLP.
+
+    Args:
+        design, link, memory_bytes, tlp_log: as of `open_tlm`.
+        faults: what happens to which TLP, or a YAML file that says so; None for nothing.
+
+    Raises ValueError as `open_tlm` or for a bad fault plan, OSError for a file that cannot be read or
+    written, DeviceError if there is no simulator or the kernel cannot be compiled.
+    """
+    plan = FaultPlan.load(faults) if isinstance(faults, Path) else faults
+    return PcieTransport(design, link_config(link), memory_bytes, tlp_log=tlp_log, faults=plan)
 
 
 def link_config(link: str | PcieLinkConfig) -> PcieLinkConfig:

@@ -25,17 +25,17 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class TlpRole(Enum):
-    """What a TLP on the link of the card or of the drive is for."""
+    """What a TLP on the card's link is for; faults happen there."""
 
     REGISTER_READ = "register_read"  # host loads a register
     REGISTER_WRITE = "register_write"  # host stores a register
-    DOORBELL = "doorbell"  # host starts the DMA engine, or the drive
+    DOORBELL = "doorbell"  # host starts the card's DMA engine
     QUERY_LOAD = "query_load"  # the card reads host memory: queries, descriptors, keys, address lists
     RESULT_WRITE = "result_write"  # the card writes host memory: scores, rows
-    DMA_COMPLETION = "dma_completion"  # card or drive writes the word that the host polls
+    DMA_COMPLETION = "dma_completion"  # the card writes the word that the host polls
     MSI = "msi"  # the card's interrupt
     KEY_READ = "key_read"  # the drive writes what was read of it into the card
-    KEY_WRITE = "key_write"  # the drive reads from the card what is to be written to it
+    KEY_WRITE = "key_write"  # the drive reads from the card: keys for itself, or one word behind a KEY_READ
     REGISTER_COMPLETION = "register_completion"  # answer to REGISTER_READ
     QUERY_COMPLETION = "query_completion"  # answer to QUERY_LOAD
     KEY_COMPLETION = "key_completion"  # answer to KEY_WRITE
