@@ -13,7 +13,7 @@ import pytest
 from nearkv import cli
 from nearkv.command import Command
 from nearkv.experiments.config import ExperimentConfig
-from nearkv.experiments.decode import StreamRun
+from nearkv.experiments.group import SelectionGroup
 from nearkv.experiments.runner import ScorerDevice
 from nearkv.experiments.summary import _COLUMNS
 from nearkv_sim.hardware.pcie_config import PRESETS
@@ -136,7 +136,7 @@ def test_a_single_wrong_bit_of_one_score_is_found(nearkv, other_transport, lying
 
 
 def interrupt_at(monkeypatch, calls: int) -> None:
-    original, seen = StreamRun.step, []
+    original, seen = SelectionGroup.step, []
 
     def step(self, number):
         seen.append(number)
@@ -144,7 +144,7 @@ def interrupt_at(monkeypatch, calls: int) -> None:
             raise KeyboardInterrupt
         return original(self, number)
 
-    monkeypatch.setattr(StreamRun, "step", step)
+    monkeypatch.setattr(SelectionGroup, "step", step)
 
 
 def test_an_interrupt_keeps_the_finished_steps(nearkv, monkeypatch):
