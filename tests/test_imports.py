@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
         "nearkv.device",
         "nearkv.command",
         "nearkv.machine",
+        "nearkv.machine_record",
         "nearkv.result_folder",
         *ANY,
     },

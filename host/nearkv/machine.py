@@ -183,12 +183,14 @@ class Timing:
         time_ps: from start to end.
         nbytes: bytes moved or read.
         busy_ps: for every resource involved, how long it is occupied.
+        flops: operations of processors, a multiply-add counts two; 0 where they are not counted.
 
     """
 
     time_ps: int
     nbytes: int
     busy_ps: Mapping[str, int]
+    flops: int = 0
 
     @property
     def why(self) -> str:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from nearkv.machine import (
     LinkDescription,
-    Machine,
     MachineDescription,
     ProcessorDescription,
     TierDescription,
     Timing,
     read_machine,
 )
+from nearkv.machine_record import MachineRecord, RecordedMachine
 from nearkv_sim.hardware.machine_devices import MemoryConfig, PathConfig, memory_stage, path_stage
 from nearkv_sim.hardware.machine_gather import gather_timing
 from nearkv_sim.hardware.machine_stage import Stage, pipelined
@@ -66,7 +66,7 @@ def open_machine(name: str) -> ModelMachine:
         raise ValueError(f"{path}: {error}") from None
 
 
-class ModelMachine(Machine):
+class ModelMachine(RecordedMachine):
     """A described machine.
 
     Attributes:
@@ -124,7 +124,7 @@ class ModelMachine(Machine):
         if not isinstance(unit, RooflineUnit):
             raise ValueError(f"processor is {processor!r}, which runs no kernels; allowed: a GPU or CPU")
         busy = unit.kernel_ps(flops, nbytes)
-        return Timing(max(busy.values()), nbytes, busy)
+        return Timing(max(busy.values()), nbytes, busy, flops)
 
     def attend(self, processor: str, tokens: int, query_heads: int, kv_heads: int, head_dim: int) -> Timing:
         """Units and, where they sit outside the memory, the reading of each row once."""
@@ -140,7 +140,7 @@ class ModelMachine(Machine):
         if not self.in_memory(processor):
             stage = self._end(self.tier_of(processor), write=False)
             busy[stage.name] = stage.time_ps(nbytes)
-        return Timing(max(busy.values()), nbytes, busy)
+        return Timing(max(busy.values()), nbytes, busy, 2 * 2 * tokens * query_heads * head_dim)
 
     def scan(self, processor: str, nbytes: int, *, code_bits: int = 8) -> Timing:
         """Score `nbytes` of keys that lie in the processor's tier: unit and memory work side by side."""
@@ -150,7 +150,15 @@ class ModelMachine(Machine):
         if not self.in_memory(processor):
             stage = self._end(self.tier_of(processor), write=False)
             busy[stage.name] = stage.time_ps(nbytes)
-        return Timing(max(busy.values()), nbytes, busy)
+        # FP16 rows: a multiply-add, two operations, per value of two bytes. A card's power counts its own.
+        flops = 0 if isinstance(unit, ScorerUnit) else nbytes
+        return Timing(max(busy.values()), nbytes, busy, flops)
+
+    def start_record(self) -> MachineRecord:
+        """Open a record of energy, temperature and wear."""
+        from nearkv_sim.hardware.machine_state import MachineState  # which names this class
+
+        return MachineState(self)
 
     def stages(self, source: str, target: str) -> list[Stage]:
         """Source, links and target of a transfer, in order; a peer link stands for its two ends as well."""
