@@ -131,7 +131,8 @@ class SimulatedCard(Transport):
         self._memory.check_range(address, nbytes)
         at_ps = self._doorbell()
         data = self._memory.read(address, nbytes).copy()
-        self._complete(self._link.device_write(at_ps, HOST_BUFFER, nbytes))
+        self._link.device_write(at_ps, HOST_BUFFER, nbytes)
+        self._complete(at_ps)
         return data
 
     def read_gather(self, addresses: Int64, row_bytes: int) -> Bytes:
@@ -141,7 +142,8 @@ class SimulatedCard(Transport):
         at_ps = self._link.device_read(self._doorbell(), HOST_LIST, list_bytes)
         self._kernel.finish_until(at_ps)
         rows = self._memory.gather(addresses, row_bytes)
-        self._complete(self._link.device_write(at_ps, HOST_BUFFER, rows.nbytes))
+        self._link.device_write(at_ps, HOST_BUFFER, rows.nbytes)
+        self._complete(at_ps)
         return rows
 
     def wait_interrupt(self, timeout_ps: int) -> None:
@@ -176,6 +178,7 @@ class SimulatedCard(Transport):
         return at_ps
 
     def _complete(self, at_ps: int) -> None:
+        """Write the completion word, behind what the card has posted: writes keep their order."""
         self._now_ps = self._link.device_write(at_ps, HOST_COMPLETION, DMA_COMPLETION_BYTES)
 
     def _send_interrupt(self, at_ps: int) -> None:

@@ -21,10 +21,11 @@ from nearkv_sim.card.card import (
     MEMORY_BASE,
 )
 from nearkv_sim.card.memory import DeviceMemory
+from nearkv_sim.hardware.pcie_tlp import padded_bytes, request_overhead_bytes
 from nearkv_sim.pcie.doorbells import Doorbell, Operation, Outcome
 from nearkv_sim.pcie.endpoints import DRIVE_COMPLETION, MEMORY
 from nearkv_sim.pcie.faults import FaultPlan
-from nearkv_sim.pcie.frames import now_ps
+from nearkv_sim.pcie.frames import Traffic, now_ps
 from nearkv_sim.pcie.requester import COMPLETION_TIMEOUT_PS, ReadFailed
 from nearkv_sim.pcie.tlp_log import TlpLog
 from nearkv_sim.pcie.topology import Topology
@@ -46,18 +47,21 @@ class Commands:
         self._epoch_ps = now_ps()
         self._sequence = 0
         self._log: TlpLog | None = None
+        self._posted = Traffic()
 
     @property
     def state(self) -> tuple[int, tuple[int, ...]]:
         """Time since power-on, and the fields of `TransportCounters`."""
         down, up = self._topology.to_card, self._topology.from_card
+        # Stores count from the moment they are posted, though time has not let them reach the link yet.
+        under_way = self._posted - self._topology.stores
         counters = TransportCounters(
-            payload_bytes_to_device=down.payload_bytes,
-            payload_bytes_from_device=up.payload_bytes,
-            wire_bytes_to_device=down.wire_bytes,
-            wire_bytes_from_device=up.wire_bytes,
-            tlps_to_device=down.tlps,
-            tlps_from_device=up.tlps,
+            payload_bytes_to_device=down.traffic.payload_bytes + under_way.payload_bytes,
+            payload_bytes_from_device=up.traffic.payload_bytes,
+            wire_bytes_to_device=down.traffic.wire_bytes + under_way.wire_bytes,
+            wire_bytes_from_device=up.traffic.wire_bytes,
+            tlps_to_device=down.traffic.tlps + under_way.tlps,
+            tlps_from_device=up.traffic.tlps,
             device_cycles=self._card.device_cycles,
             jobs=self._card.jobs,
         )
@@ -69,6 +73,7 @@ class Commands:
         self._log = None if log is None else TlpLog(Path(log))
         memory = DeviceMemory(MEMORY_BASE, memory_bytes)
         await self._topology.restart(memory, FaultPlan.from_dict(plan), self._log)
+        self._posted = Traffic()
         self._set_epoch(now_ps())
 
     async def power_off(self) -> None:
@@ -86,7 +91,7 @@ class Commands:
 
     async def write_register(self, offset: int, value: int) -> None:
         """Store a word; posted."""
-        self._host.store(CONTROL_BAR + offset, value.to_bytes(WORD_BYTES, "little"))
+        self._store(CONTROL_BAR + offset, value.to_bytes(WORD_BYTES, "little"))
 
     async def write_memory(self, address: int, data: bytes) -> None:
         """Let the card read host memory."""
@@ -141,11 +146,17 @@ class Commands:
         if self._log is not None:
             self._log.flush()
 
+    def _store(self, address: int, data: bytes) -> None:
+        """Post a store to the card."""
+        wire_bytes = request_overhead_bytes(address) + padded_bytes(address, len(data))
+        self._posted += Traffic(1, len(data), wire_bytes)
+        self._host.store(address, data)
+
     async def _dma(self, operation: Operation, device: int, bus: int, nbytes: int, rows: int = 0) -> None:
         self._sequence = (self._sequence + 1) % _SEQUENCES
         doorbell = Doorbell(operation, self._sequence, device, bus, nbytes, rows)
         poisoned = self._topology.events.get("poisoned write at host", 0)
-        self._host.store(DMA_DOORBELL, doorbell.pack())
+        self._store(DMA_DOORBELL, doorbell.pack())
         await self._completed(doorbell, HOST_COMPLETION, f"DMA {operation.name.lower()} of {nbytes} bytes")
         if self._topology.events.get("poisoned write at host", 0) > poisoned:
             raise TransferError(f"DMA {operation.name.lower()} of {nbytes} bytes: poisoned data")

@@ -42,6 +42,31 @@ class WireConfig:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """What has been sent: TLPs, their payload, and wire bytes, DLLPs included where they are seen."""
+
+    tlps: int = 0
+    payload_bytes: int = 0
+    wire_bytes: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Both together."""
+        return Traffic(
+            self.tlps + other.tlps,
+            self.payload_bytes + other.payload_bytes,
+            self.wire_bytes + other.wire_bytes,
+        )
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        """What is left of this without the other."""
+        return Traffic(
+            self.tlps - other.tlps,
+            self.payload_bytes - other.payload_bytes,
+            self.wire_bytes - other.wire_bytes,
+        )
+
+
+@dataclass(frozen=True)
 class Frame:
     """A packet on its way.
 

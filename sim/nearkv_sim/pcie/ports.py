@@ -17,7 +17,7 @@ from cocotbext.pcie.core.port import SimPort
 from cocotbext.pcie.core.tlp import Tlp
 
 from nearkv_sim.pcie.faults import Fault, FaultKind
-from nearkv_sim.pcie.frames import Frame, RetryBuffer, WireConfig, lcrc, now_ps, payload_bytes
+from nearkv_sim.pcie.frames import Frame, RetryBuffer, Traffic, WireConfig, lcrc, now_ps, payload_bytes
 
 INIT_DLLP_PS = 100_000  # pause between InitFC packets, which else fill a simulation with nothing but them
 REPLAYS_BEFORE_RETRAINING = 4  # REPLAY_NUM has two bits
@@ -44,7 +44,7 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
         up: whether the link is.
         recovering: whether it will be without the host's doing.
         events: what went wrong, by name.
-        wire_bytes, payload_bytes, tlps: sent since the last `clear`.
+        traffic: sent since the last `clear`.
 
     """
 
@@ -57,7 +57,7 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
         self.judge: Callable[[Tlp], Fault | None] | None = None
         self.up, self.recovering = True, False
         self.events: Counter[str] = Counter()
-        self.wire_bytes = self.payload_bytes = self.tlps = 0
+        self.traffic = Traffic()
         self.replay_ps = 3 * wire.dllp_interval_ps + 2 * wire.delay_ps + wire.packet_ps(_LONGEST_TLP_BYTES)
         self._wire = wire
         self._frames: Queue[tuple[int, Frame]] = Queue()
@@ -75,7 +75,7 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
     def clear(self) -> None:
         """Start counting afresh."""
         self.events.clear()
-        self.wire_bytes = self.payload_bytes = self.tlps = 0
+        self.traffic = Traffic()
 
     def counts(self) -> dict[str, int]:
         """Free credits of the far side's buffers, and what is still held here."""
@@ -131,16 +131,15 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
         await Timer(self._wire.packet_ps(wire_bytes), "ps")
         if not self.up:
             return
-        self.wire_bytes += wire_bytes
         arrival_ps = now_ps() + self._wire.delay_ps
         if isinstance(packet, Dllp):
+            self.traffic += Traffic(wire_bytes=wire_bytes)
             self._frames.put_nowait((arrival_ps, Frame(packet)))
             return
         fault = self._fault_of(packet, first=status == "ok")
         kind = fault.fault if fault else None
         packet.ep = packet.ep or kind is FaultKind.POISONED
-        self.tlps += 1
-        self.payload_bytes += payload_bytes(packet)
+        self.traffic += Traffic(1, payload_bytes(packet), wire_bytes)
         if self.observer:
             self.observer(packet, fault.fault.value if fault else status)
         self._start_replay_timer()

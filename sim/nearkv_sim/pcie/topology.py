@@ -26,13 +26,13 @@ from nearkv_sim.hardware.pcie_config import PcieLinkConfig
 from nearkv_sim.packaging.kernel import CLOCK, CONTROL, INTERRUPT, MEMORY, RESET
 from nearkv_sim.pcie.endpoints import Card, Drive
 from nearkv_sim.pcie.faults import Fault, FaultPlan
-from nearkv_sim.pcie.frames import WireConfig, record
+from nearkv_sim.pcie.frames import Traffic, WireConfig, payload_bytes, record
 from nearkv_sim.pcie.host import Host
 from nearkv_sim.pcie.memory_port import MemoryPort
 from nearkv_sim.pcie.ports import LinkPort
 from nearkv_sim.pcie.requester import Parties
 from nearkv_sim.pcie.roles import Injector
-from nearkv_sim.pcie.tlp_log import FROM_DEVICE, TO_DEVICE, TlpLog
+from nearkv_sim.pcie.tlp_log import CARD_PORT, FROM_DEVICE, TO_DEVICE, TlpLog
 
 RESET_CYCLES = 4
 QUIET_CYCLES = 4096  # more than the kernel ever computes without its memory
@@ -60,6 +60,7 @@ class Topology:
         root, to_card, from_card, to_drive, from_drive: ends of links; `root` is the root complex's.
         injector: of faults.
         parties: shared state.
+        stores: of the host, as far as they have left for the card.
 
     """
 
@@ -67,6 +68,7 @@ class Topology:
         self._dut, self._clock_ps = dut, clock_ps
         self.parties = Parties(config, {}, Counter())
         self._log: TlpLog | None = None
+        self.stores = Traffic()
         self._since_ps = 0
         self._clk = getattr(dut, CLOCK)
         self._rst = getattr(dut, RESET)
@@ -172,6 +174,7 @@ class Topology:
         self.host.restart()
         self.injector.restart(plan)
         self.parties.events.clear()
+        self.stores = Traffic()
         for port in self.ports.values():
             port.clear()
         self._log = log
@@ -183,6 +186,9 @@ class Topology:
     def _observe(self, link: str, direction: str, tlp: Tlp, status: str) -> None:
         if self._log is not None:
             self._log.write(record(tlp, link, direction, status, self._since_ps))
+        of_host = tlp.has_data() and not tlp.is_completion() and tlp.requester_id == self.host.pcie_id
+        if of_host and (link, direction) == (CARD_PORT, TO_DEVICE) and status != "replay":
+            self.stores += Traffic(1, payload_bytes(tlp), tlp.get_wire_size())
 
     def _judge(self, tlp: Tlp, upstream: bool) -> Fault | None:
         return self.injector.judge(tlp, upstream)

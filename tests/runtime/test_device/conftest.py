@@ -1,4 +1,4 @@
-"""Cards of both simulated transports, one behind a stand-in for XRT, and a wrapper that makes them fail."""
+"""Cards of all simulated transports, one behind a stand-in for XRT, and a wrapper that makes them fail."""
 
 import runpy
 from collections import Counter
@@ -18,6 +18,8 @@ from nearkv_sim.card import SimulatedCard
 from nearkv_sim.engines import EngineResult, EngineStalled, GoldenEngine
 from nearkv_sim.engines_rtl import RtlEngine
 from nearkv_sim.hardware.pcie import PRESETS, PcieLink
+from nearkv_sim.pcie.simulator import Simulator
+from nearkv_sim.pcie.transport import PcieTransport
 
 # Every head_dim, a group that splits unevenly, 16-bit query codes, two lane beats per bus beat.
 TINY = get_design("tiny")
@@ -49,6 +51,21 @@ def engine_of():
     return make
 
 
+@pytest.fixture(scope="session")
+def simulator_of():
+    """Running simulators of the transport pcie by design name, for one transport after the other."""
+    made = {}
+
+    def make(design_name):
+        if design_name not in made:
+            made[design_name] = Simulator(DESIGNS[design_name], PRESETS["smartssd"])
+        return made[design_name]
+
+    yield make
+    for simulator in made.values():
+        simulator.close()
+
+
 @pytest.fixture
 def xclbin(tmp_path):
     path = tmp_path / "nearkv_kernel.xclbin"
@@ -71,8 +88,11 @@ def open_pyxrt(xclbin):
 
 
 @pytest.fixture
-def open_card(engine_of, open_pyxrt):
+def open_card(engine_of, open_pyxrt, simulator_of):
     def open_it(transport_name, design_name="small", memory_bytes=64 << 20):
+        if transport_name == "pcie":
+            simulator = simulator_of(design_name)
+            return PcieTransport(simulator.design, simulator.config, memory_bytes, simulator=simulator)
         if transport_name == "pyxrt":
             return open_pyxrt(open_it("tlm", design_name, memory_bytes))
         engine = engine_of(transport_name, design_name)
@@ -83,7 +103,7 @@ def open_card(engine_of, open_pyxrt):
     return open_it
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[*ENGINES, "pcie"])
 def transport_name(request):
     return request.param
 

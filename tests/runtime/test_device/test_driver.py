@@ -19,7 +19,7 @@ from nearkv_sim.golden.scorer_timing import job_cycles
 INT8, INT4 = KeyFormat
 
 
-@pytest.fixture(params=["tlm", "rtl", "pyxrt"])
+@pytest.fixture(params=["tlm", "rtl", "pcie", "pyxrt"])
 def transport_name(request):
     return request.param
 
@@ -102,9 +102,14 @@ def test_every_head_dim_and_format(driver, rng, random_keys, head_dim, formats):
         rows = slice(index * design.block_tokens, (index + 1) * design.block_tokens)
         assert (np.abs(logits[rows] - real) <= bound).all()
     cycles = job_cycles(design, [head_dim] * len(formats), formats)
-    assert (driver.transport.counters - before).device_cycles == cycles
+    spent, counted = (driver.transport.counters - before).device_cycles, driver.last_job()
+    if driver.transport.name == "pcie":  # a kernel with its memory, whose cycles end with the last write
+        assert cycles < counted.cycles < spent
+        cycles = counted.cycles
+    else:
+        assert spent == cycles
     streamed = sum(blocks.layout.streamed_bytes(f) for f in formats)
-    assert driver.last_job() == JobCounters(cycles, len(formats) * design.block_tokens, streamed)
+    assert counted == JobCounters(cycles, len(formats) * design.block_tokens, streamed)
 
 
 def test_128_token_blocks_and_byte_queries(open_card, transport_name, rng, random_keys):
