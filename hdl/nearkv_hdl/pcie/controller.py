@@ -15,6 +15,7 @@ from nearkv_hdl.spec.register_map import Access
 
 BAR_ADDRESS_BITS = (qr.BAR_BYTES - 1).bit_length()
 _COUNTED = {qr.DROPPED_REQUESTS: "dropped", qr.REFUSED_REQUESTS: "refused"}
+REQUESTER = (qr.COMPLETION_TIMEOUTS, qr.UNEXPECTED_COMPLETIONS, qr.LATE_COMPLETIONS)
 # Registers that the queue engine drives, and those that it reads.
 STATE = (qr.CSTS, qr.FATAL_CAUSE, qr.SQ_HEAD, qr.CQ_TAIL, qr.MSIX_PENDING)
 SETTINGS = (qr.CC, qr.AQA, qr.ASQ, qr.ACQ, *qr.DOORBELLS, qr.MSIX_ADDRESS, qr.MSIX_DATA, qr.MSIX_CONTROL)
@@ -53,7 +54,7 @@ class QueueController(wiring.Component):
             "dropped": In(1),
             "refused": In(1),
         }
-        members |= {register.name.lower(): In(register_shape(register)) for register in STATE}
+        members |= {register.name.lower(): In(register_shape(register)) for register in (*STATE, *REQUESTER)}
         members |= {register.name.lower(): Out(register_shape(register)) for register in SETTINGS}
         super().__init__(members)
 

@@ -8,8 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.bus.axi import axi_lite
 from nearkv_hdl.bus.axi_lite import ADDRESS_BITS
+from nearkv_hdl.bus.csr import register_shape
 from nearkv_hdl.pcie.completer import Completer
-from nearkv_hdl.pcie.controller import BAR_ADDRESS_BITS, SETTINGS, STATE, QueueController
+from nearkv_hdl.pcie.controller import BAR_ADDRESS_BITS, REQUESTER, SETTINGS, STATE, QueueController
 from nearkv_hdl.pcie.formats import CC_USER, CQ_USER, packet_stream
 from nearkv_hdl.pcie.queue_engine import QueueEngine
 from nearkv_hdl.pcie.queue_kernel_port import KernelPort
@@ -28,6 +29,7 @@ class QueueUnit(wiring.Component):
         s_axis_cq, m_axis_cc: of the block.
         m_axil_kernel: the kernel's control port.
         m_axi: queues and messages, one read and one write at a time.
+        completion_timeouts, unexpected_completions, late_completions: of the requester.
         others: as of QueueEngine.
 
     """
@@ -43,6 +45,7 @@ class QueueUnit(wiring.Component):
             "m_axil_kernel": Out(axi_lite(ADDRESS_BITS)),
             "m_axi": self._engine.signature.members["m_axi"],
         }
+        members |= {register.name.lower(): In(register_shape(register)) for register in REQUESTER}
         super().__init__(members | {name: In(1) for name in _OWN})
 
     def elaborate(self, platform):
@@ -63,7 +66,11 @@ class QueueUnit(wiring.Component):
             controller.refused.eq(completer.refused),
             *(getattr(engine, name).eq(getattr(self, name)) for name in _OWN),
         ]
-        for registers, source, sink in ((SETTINGS, controller, engine), (STATE, engine, controller)):
+        for registers, source, sink in (
+            (SETTINGS, controller, engine),
+            (STATE, engine, controller),
+            (REQUESTER, self, controller),
+        ):
             for register in registers:
                 name = register.name.lower()
                 m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))

@@ -113,6 +113,15 @@ DROPPED_REQUESTS = Register(
 REFUSED_REQUESTS = Register(
     "REFUSED_REQUESTS", 0x110, 4, RO, 0, "requests answered with an error status since reset"
 )
+COMPLETION_TIMEOUTS = Register(
+    "COMPLETION_TIMEOUTS", 0x114, 4, RO, 0, "reads of host memory that were not answered in time, since reset"
+)
+UNEXPECTED_COMPLETIONS = Register(
+    "UNEXPECTED_COMPLETIONS", 0x118, 4, RO, 0, "completions that no read was waiting for, since reset"
+)
+LATE_COMPLETIONS = Register(
+    "LATE_COMPLETIONS", 0x11C, 4, RO, 0, "completions of reads that had been given up, since reset"
+)
 
 SQ_TAIL_DOORBELL = Register(
     "SQ_TAIL_DOORBELL",
@@ -147,6 +156,7 @@ MSIX_PENDING = Register(
 CONTROLLER = (
     *(CAP, VS, CC, CSTS, AQA, ASQ, ACQ),
     *(FATAL_CAUSE, SQ_HEAD, CQ_TAIL, DROPPED_REQUESTS, REFUSED_REQUESTS),
+    *(COMPLETION_TIMEOUTS, UNEXPECTED_COMPLETIONS, LATE_COMPLETIONS),
 )
 DOORBELLS = (SQ_TAIL_DOORBELL, CQ_HEAD_DOORBELL)
 MSIX = (MSIX_ADDRESS, MSIX_DATA, MSIX_CONTROL, MSIX_PENDING)

@@ -16,16 +16,19 @@ from nearkv_hdl.spec import queue_registers as qr
 from nearkv_sim.benches.axi_harness import random_pauses
 
 CLOCK_HZ = 250e6
-CLOCK_PS = 4000
+_STATUS = (
+    *("max_payload", "max_read_req", "rcb_status", "function_status"),
+    *("interrupt_msix_enable", "interrupt_msix_mask"),
+)
 
 
 class PcieHost:
     """Root complex, link and block around a device under test.
 
     Args:
-        dut: with the block's ports; `requests` if the RQ and RC interfaces are among them.
+        dut: with the completer's ports of the block.
         clk, rst: its clock and active-high reset, which the block drives.
-        requests: the device makes requests of its own.
+        requests: it has the requester's ports and the block's status, too.
 
     Attributes:
         block: the integrated block.
@@ -39,14 +42,10 @@ class PcieHost:
         # Their reports of every TLP take longer than the simulation.
         for name in ("cocotb.pcie", f"cocotb.{dut._name}"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        names = ["cfg_max_payload", "cfg_max_read_req"] if requests else []
-        names += (
-            [f"cfg_interrupt_msix_{name}" for name in ("enable", "mask")]
-            if hasattr(dut, "cfg_interrupt_msix_enable")
-            else []
-        )
-        signals = {name: getattr(dut, name) for name in names}
+        signals = {}
         if requests:
+            signals = {f"cfg_{name}": getattr(dut, f"cfg_{name}") for name in _STATUS}
+            signals["pcie_cq_np_req"] = dut.pcie_cq_np_req
             signals["rq_bus"] = AxiStreamBus.from_prefix(dut, "m_axis_rq")
             signals["rc_bus"] = AxiStreamBus.from_prefix(dut, "s_axis_rc")
         self.block = UltraScalePlusPcieDevice(
