@@ -16,9 +16,11 @@ from amaranth.lib import wiring
 from nearkv.experiments.config import ExperimentConfig
 from nearkv.experiments.described import attributes
 from nearkv.experiments.records import StepRecord
-from nearkv_hdl.spec import registers
+from nearkv_hdl.spec import queue_entries, queue_registers, registers
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.spec.queue_entries import GenericStatus, StatusType
+from nearkv_hdl.spec.register_map import WINDOW_BYTES, Register
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.pim_tables import pim_tables
 from nearkv_sim.port_tables import CONVENTION, UNITS, members, port_rows
@@ -161,14 +163,14 @@ def _shares(used: Resources, available: Resources) -> list[str]:
     return [f"{mine:g} ({100 * mine / total:.1f} %)" if total else "–" for mine, total in pairs]
 
 
-def registers_page() -> str:
-    """The register table, fields and error codes."""
+def register_table(table_of: Iterable[Register], base: int = 0) -> str:
+    """A register table with the fields of each register, offsets counted from `base` on."""
     rows = []
-    for register in registers.REGISTERS:
+    for register in table_of:
         reset = "design" if register.reset is None else f"{register.reset:#x}"
         rows.append(
             [
-                f"{register.offset:#05x}",
+                f"{base + register.offset:#05x}",
                 f"`{register.name}`",
                 8 * register.size_bytes,
                 register.access.value,
@@ -179,12 +181,17 @@ def registers_page() -> str:
         for field in register.fields:
             bits = f"{field.lsb}" if field.width == 1 else f"{field.lsb + field.width - 1}:{field.lsb}"
             rows.append(["", f"`{field.name}`", f"bit {bits}", "", "", field.doc])
+    return table(["offset", "register", "bits", "access", "reset", "meaning"], rows)
+
+
+def registers_page() -> str:
+    """The register table, fields and error codes."""
     codes = [[code.value, f"`{code.name}`"] for code in registers.ErrorCode]
     states = [[state.value, f"`{state.name}`"] for state in registers.JobState]
     return (
         f"{NOTICE}\n# Registers of the scoring kernel, version {registers.REGISTER_VERSION}\n\n"
         "Source: `nearkv_hdl.spec.registers`. Driver and simulated card read the same table.\n\n"
-        + table(["offset", "register", "bits", "access", "reset", "meaning"], rows)
+        + register_table(registers.REGISTERS)
         + "\nAccess: rw read and write, ro read only, wo write only, cmd a written 1 is a command, reads give"
         " the state,\ncor a read clears, tow a written 1 toggles. Bits outside a register's fields read 0 and"
         " keep nothing, and so do\nwords that hold no register. A read of the lower word of a read-only"
@@ -193,6 +200,61 @@ def registers_page() -> str:
         + table(["value", "state"], states)
         + "\n## Error codes\n\n"
         + table(["value", "code"], codes)
+    )
+
+
+def queue_registers_page() -> str:
+    """BAR0 and the queue entries of the native PCIe mode."""
+    names = {
+        queue_registers.CONTROLLER_PAGE: "Controller",
+        queue_registers.DOORBELL_PAGE: "Doorbells",
+        queue_registers.MSIX_PAGE: "MSI-X table and pending bits",
+    }
+    pages = "".join(
+        f"## {names[page]}\n\n{register_table(content, page * WINDOW_BYTES)}\n"
+        for page, content in queue_registers.PAGES.items()
+    )
+    causes = [[cause.value, f"`{cause.name}`"] for cause in queue_registers.FatalCause]
+    arguments = {name: argument.name for argument, name in queue_entries.ARGUMENT_FIELDS.items()}
+    fields = []
+    for name, field in queue_entries.SUBMISSION.items():
+        meaning = {
+            "opcode": f"{queue_entries.OPCODE_SCORE:#x}: score",
+            "command_id": "comes back in the completion",
+        }.get(name, f"`{arguments[name]}`" if name in arguments else "reserved, 0")
+        unit = f"{field.unit} bytes" if field.unit > 1 else "–"
+        fields.append([field.offset, field.size_bytes, f"`{name}`", unit, meaning])
+    completion = [
+        ["0", "31:0", "the kernel's `ERROR_TOKEN`; of `INVALID_FIELD`: first byte of the wrong field"],
+        ["1", "31:0", "the kernel's `ERROR_ADDRESS` / 64, lower 32 bits"],
+        ["2", "15:0", "submission entry that is fetched next"],
+        ["2", "31:16", "the kernel's `ERROR_ADDRESS` / 64, bits 47:32"],
+        ["3", "15:0", "`command_id`"],
+        ["3", "16", "phase: 1 in the first round, inverted in every further one"],
+        ["3", "24:17", "status code"],
+        ["3", "27:25", "status type"],
+    ]
+    generic, kernel = StatusType.GENERIC, StatusType.KERNEL
+    statuses = [
+        *([generic.value, f"`{generic.name}`", code.value, f"`{code.name}`"] for code in GenericStatus),
+        [kernel.value, f"`{kernel.name}`", "from 1", "an error code of [registers.md](registers.md)"],
+    ]
+    return (
+        f"{NOTICE}\n# BAR0 and queue entries of native PCIe, version"
+        f" {queue_registers.QUEUE_VERSION >> 16}.{queue_registers.QUEUE_VERSION >> 8 & 0xFF}\n\n"
+        "Sources: `nearkv_hdl.spec.queue_registers`, `nearkv_hdl.spec.queue_entries`. What they are for:"
+        f" [native-pcie.md](native-pcie.md).\nBAR0 has {queue_registers.BAR_BYTES // 1024} KiB. From"
+        f" {queue_registers.KERNEL_PAGE * WINDOW_BYTES:#x} on it shows the kernel's own"
+        " [registers](registers.md), for reading alone.\n\n"
+        + pages
+        + "## Fatal causes\n\n"
+        + table(["value", "cause"], causes)
+        + "\n## Submission entry\n\n64 bytes; a field's argument is the kernel's.\n\n"
+        + table(["byte", "bytes", "field", "unit", "argument or meaning"], fields)
+        + "\n## Completion entry\n\n16 bytes, four words.\n\n"
+        + table(["word", "bits", "meaning"], completion)
+        + "\n"
+        + table(["type", "name", "code", "meaning"], statuses)
     )
 
 
@@ -272,6 +334,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "designs.md": designs_page,
     "experiments.md": experiments_page,
     "ports.md": ports_page,
+    "queue-registers.md": queue_registers_page,
     "registers.md": registers_page,
 }
 
