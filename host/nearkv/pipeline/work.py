@@ -212,16 +212,16 @@ def layer_work(
         demoted=load.demoted_bytes // model.layers,
         preempted=load.preempted_bytes // model.layers,
         weights=max(0, model.weight_bytes - gpu_bytes) // model.layers,
-        query=_matrix(model.qkv_parameters, rows, size),
+        query=matrix_kernel(model.qkv_parameters, rows, size),
         attention=GpuKernel(FLOPS_PER_MAC * values * group, attended),
-        rest=_matrix(model.output_parameters + model.ffn_parameters, rows, size),
-        prediction=_matrix(q_parameters, rows, size),
+        rest=matrix_kernel(model.output_parameters + model.ffn_parameters, rows, size),
+        prediction=matrix_kernel(q_parameters, rows, size),
     )
 
 
 def output_kernel(model: ModelGeometry, batch: int) -> GpuKernel:
     """Output embedding, once per step."""
-    return _matrix(model.head_parameters, batch, model.bytes_per_value)
+    return matrix_kernel(model.head_parameters, batch, model.bytes_per_value)
 
 
 def _fetched(hot: int, cold: int, attended: int, settings: PipelineSettings) -> tuple[int, int]:
@@ -241,6 +241,6 @@ def _fetched(hot: int, cold: int, attended: int, settings: PipelineSettings) -> 
     return from_hot, attended - from_hot
 
 
-def _matrix(parameters: int, rows: int, size: int) -> GpuKernel:
-    """Weights are read once for all sequences; activations are small beside them."""
+def matrix_kernel(parameters: int, rows: int, size: int) -> GpuKernel:
+    """Product of `rows` vectors with weights of `size` bytes, read once for all; activations are small."""
     return GpuKernel(FLOPS_PER_MAC * rows * parameters, parameters * size)

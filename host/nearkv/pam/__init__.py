@@ -1,0 +1,1 @@
+"""PAM (arXiv 2602.11521): keys and values over three PIM tiers, scheduled by importance."""
