@@ -9,13 +9,29 @@ SMALL = {"tags": 8, "completion_headers": 64, "completion_bytes": 5120}
 LARGE = {"tags": 256, "completion_headers": 256, "completion_bytes": 32768}
 
 
-def test_transfers():
-    result = run_bench(
-        MemoryRequester(**SMALL),
-        f"{BENCHES}.pcie_requester_bench",
-        name="pcie-requester-small",
+def run(module, limits, name, seed):
+    unit = MemoryRequester(**limits)
+    names = ("latency", "answer_latency", "write_latency")
+    return run_bench(
+        unit,
+        f"{BENCHES}.{module}",
+        name=name,
         simulator=available_simulators()[0],
-        seed=51,
-        parameters=SMALL,
+        seed=seed,
+        parameters=limits | {name: getattr(unit, name) for name in names},
     )
+
+
+def test_transfers():
+    result = run("pcie_requester_bench", SMALL, "pcie-requester-small", seed=51)
+    assert len(result.passed) == 4
+
+
+def test_faults():
+    result = run("pcie_requester_faults_bench", SMALL, "pcie-requester-small", seed=52)
+    assert len(result.passed) == 8
+
+
+def test_rates():
+    result = run("pcie_requester_rate_bench", LARGE, "pcie-requester-large", seed=53)
     assert len(result.passed) == 4

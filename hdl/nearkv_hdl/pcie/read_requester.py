@@ -7,6 +7,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.bus.axi import MAX_BURST_BEATS, Response, axi_read
+from nearkv_hdl.pcie.completion_room import BEAT_CREDITS, CompletionRoom
 from nearkv_hdl.pcie.completions import CompletionReceiver
 from nearkv_hdl.pcie.dword_memory import DwordMemory
 from nearkv_hdl.pcie.formats import BEAT_BYTES, BEAT_DWORDS, RC_USER, packet_stream
@@ -15,18 +16,13 @@ from nearkv_hdl.pcie.request_arbiter import read_request_layout
 from nearkv_hdl.pcie.tags import TagPool
 from nearkv_hdl.stream.pipeline import PipelineControl
 
-CREDIT_BYTES = 16  # unit of the completion buffer's room
-BEAT_CREDITS = BEAT_BYTES // CREDIT_BYTES
-MOST_CREDITS = PAGE_BEATS * (BEAT_CREDITS + 1)  # a request of 4 KiB
-
 
 class ReadRequester(wiring.Component):
     """Splits bursts, keeps count of tags and room, and puts completions together again.
 
-    Formula: each piece of a burst (ReadSplitter) becomes a request as soon as there is a tag, and room for
-    all its completions: `headers` of them at most, and 4 · beats + `headers` credits of 16 bytes, since the
-    integrated block's completion buffer holds `completion_headers` and `completion_bytes`. Tag and room
-    come back when the piece's answer is given. The room bounds the rows of this unit's memory as well.
+    Formula: each piece of a burst (ReadSplitter) becomes a request as soon as there is a tag (TagPool) and
+    room for all its completions (CompletionRoom). Both come back when the piece's answer is given. The room
+    bounds the rows in use of this unit's memory as well.
     Order: answers are given in the order of requests, whatever their identifiers; completions may come in any
     order among tags. A piece is answered when all of it has come.
     Errors: SLVERR for every beat of a piece that failed (CompletionReceiver) or timed out (TagPool), and of a
@@ -63,15 +59,9 @@ class ReadRequester(wiring.Component):
         completion_bytes: int = 32768,
         time_bits: int = 32,
     ) -> None:
-        if completion_headers < PAGE_BEATS:
-            raise ValueError(f"completion_headers is {completion_headers}; allowed: from {PAGE_BEATS}")
-        self.credits = completion_bytes // CREDIT_BYTES
-        if self.credits < MOST_CREDITS:
-            raise ValueError(
-                f"completion_bytes is {completion_bytes}; allowed: from {MOST_CREDITS * CREDIT_BYTES}"
-            )
+        self._room = CompletionRoom(completion_headers, completion_bytes)
+        self.credits = self._room.credits
         rows = 1 << (self.credits // BEAT_CREDITS - 1).bit_length()
-        self.headers = completion_headers
         self._tags = TagPool(tags, time_bits)
         self._receiver = CompletionReceiver(tags, rows)
         self._memory = DwordMemory(rows)
@@ -88,8 +78,8 @@ class ReadRequester(wiring.Component):
                 "timeout_cycles": In(time_bits - 2),
                 "quarantine_cycles": In(time_bits - 2),
                 "tags_free": Out(range(tags + 1)),
-                "credits_free": Out(range(self.credits + 1), init=self.credits),
-                "headers_free": Out(range(completion_headers + 1), init=completion_headers),
+                "credits_free": Out(range(self.credits + 1)),
+                "headers_free": Out(range(completion_headers + 1)),
                 "times_out": Out(1),
                 "unexpected": Out(1),
                 "dropped_late": Out(1),
@@ -114,6 +104,7 @@ class ReadRequester(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.tags = tags = self._tags
+        m.submodules.room = room = self._room
         m.submodules.receiver = receiver = self._receiver
         m.submodules.memory = memory = self._memory
         m.submodules.splitter = splitter = self._splitter
@@ -142,30 +133,32 @@ class ReadRequester(wiring.Component):
             tags.timeout_cycles.eq(self.timeout_cycles),
             tags.quarantine_cycles.eq(self.quarantine_cycles),
             self.tags_free.eq(tags.tags_free),
+            *(self.credits_free.eq(room.credits_free), self.headers_free.eq(room.headers_free)),
             self.times_out.eq(tags.expires),
         ]
 
         # A request leaves if tag and room are there; a refused piece is only remembered.
         piece = splitter.o.payload
         request = self.request.payload
-        cost = Signal(range(MOST_CREDITS + 1))
         lane = piece.address[:LANE_BITS]
         piece_bytes = ((piece.more_beats + 1) << LANE_BITS)[: LANE_BITS + 7] - lane
-        issues, fits, can_issue = Signal(), Signal(), Signal()
+        issues, can_issue = Signal(), Signal()
         next_row = Signal(range(memory.rows))
         end_row = Signal.like(next_row)
         entry = data.View(owed_layout, owed.w_data)
         m.d.comb += [
-            cost.eq(((piece.more_beats + 1) << 2) + piece.headers),
-            fits.eq(tags.available & (self.credits_free >= cost) & (self.headers_free >= piece.headers)),
-            can_issue.eq(fits & receiver.expect_ready & (~self.request.valid | self.request.ready)),
+            *(room.more_beats.eq(piece.more_beats), room.needed_headers.eq(piece.headers)),
+            can_issue.eq(
+                (tags.available & room.fits & receiver.expect_ready)
+                & (~self.request.valid | self.request.ready)
+            ),
             splitter.o.ready.eq(owed.w_rdy & (piece.refused | can_issue)),
             owed.w_en.eq(splitter.o.valid & splitter.o.ready),
             issues.eq(owed.w_en & ~piece.refused),
             *(getattr(entry, name).eq(getattr(piece, name)) for name in owed_layout.members if name != "tag"),
             entry.tag.eq(tags.tag),
             end_row.eq(next_row + piece.more_beats + 1),
-            tags.take.eq(issues),
+            *(tags.take.eq(issues), room.take.eq(issues)),
             receiver.expect.eq(issues),
             receiver.expect_tag.eq(tags.tag),
             receiver.expectation.end_row.eq(end_row),
@@ -196,7 +189,8 @@ class ReadRequester(wiring.Component):
             moves.eq(control.i_valid & control.i_ready),
             ends.eq(moves & (index == head.more_beats)),
             owed.r_en.eq(ends),
-            tags.release.eq(ends & ~head.refused),
+            *(tags.release.eq(ends & ~head.refused), room.give.eq(tags.release)),
+            *(room.given_more_beats.eq(head.more_beats), room.given_headers.eq(head.headers)),
             memory.read_address.eq(Cat(Const(0, (BEAT_DWORDS - 1).bit_length()), row)),
             memory.read_enable.eq(control.enable),
             control.o_ready.eq(bus.rready),
@@ -211,13 +205,6 @@ class ReadRequester(wiring.Component):
                 bus.rlast.eq(ends & head.last),
                 bus.rresp.eq(Mux(head.refused | tags.failed, Response.SLVERR, Response.OKAY)),
             ]
-        returned = Mux(tags.release, ((head.more_beats + 1) << 2) + head.headers, 0)
-        m.d.sync += [
-            self.credits_free.eq(self.credits_free - Mux(issues, cost, 0) + returned),
-            self.headers_free.eq(
-                self.headers_free - Mux(issues, piece.headers, 0) + Mux(tags.release, head.headers, 0)
-            ),
-        ]
         return m
 
     def _connect_completions(self, m: Module) -> None:

@@ -18,6 +18,7 @@ from cocotbext.pcie.core import RootComplex
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 from cocotbext.pcie.core.utils import PcieId
 from cocotbext.pcie.xilinx.us import UltraScalePlusPcieDevice
+from cocotbext.pcie.xilinx.us.interface import UsPcieFrame
 
 from nearkv_hdl.pcie.formats import BEAT_BYTES
 from nearkv_sim.benches.axi_harness import random_pauses
@@ -40,7 +41,8 @@ class Completer:
         spread_ns: up to this much more, drawn for every request, so that they overtake each other.
         pieces: completions end at multiples of the read completion boundary, drawn at random; otherwise
             they are as long as possible.
-        faults: by the number of the read from now on, what is done to its completions before they are sent.
+        faults: by the number of the read since the start, what is done to its completions before they are
+            sent.
 
     """
 
@@ -57,6 +59,7 @@ class RequesterBench:
         completer: how reads are answered.
         reads, writes: the requests that reached the host.
         answers: RRESP of every beat.
+        spoil_frame: what is done to the next packet that the block gives to the requester.
 
     """
 
@@ -91,6 +94,9 @@ class RequesterBench:
         for kind in (TlpType.MEM_WRITE, TlpType.MEM_WRITE_64):
             self.host.register_rx_tlp_handler(kind, self._take_write)
         self.axi = AxiMaster(AxiBus.from_prefix(dut, "s_axi"), dut.clk, dut.rst)
+        self.spoil_frame: Callable[[UsPcieFrame], None] | None = None
+        self._send_frame = self.device.rc_source.send
+        self.device.rc_source.send = self._spoil_and_send
 
     async def start(self) -> None:
         """Reset and enumerate; nothing of a read times out before TIMEOUT_CYCLES."""
@@ -127,6 +133,14 @@ class RequesterBench:
         ):
             channel.set_pause_generator(random_pauses(share))
 
+    def fault(self, number: int, change: Callable[[Completions], Completions]) -> None:
+        """Let something happen to the completions of a read, 0 for the next one."""
+        self.completer.faults[self._count + number] = change
+
+    def forget_requests(self) -> None:
+        """End what the block waits for, as its own completion timeout would."""
+        self.device.active_request[:] = [None] * len(self.device.active_request)
+
     async def cycles(self, count: int) -> None:
         """Wait."""
         await Timer(count * CLOCK_NS, unit="ns")
@@ -151,6 +165,12 @@ class RequesterBench:
         await self.cycles(limit_cycles)
         limits = parameters()
         assert self.free() == (limits["tags"], limits["completion_bytes"] // 16, limits["completion_headers"])
+
+    async def _spoil_and_send(self, frame: UsPcieFrame) -> None:
+        if self.spoil_frame is not None:
+            self.spoil_frame(frame)
+            self.spoil_frame = None
+        await self._send_frame(frame)
 
     async def _take_read(self, tlp: Tlp) -> None:
         self.reads.append(MemoryRequest(tlp.address, tlp.length, tlp.first_be, tlp.last_be))
