@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 DWORD_BYTES = 4
@@ -59,3 +59,29 @@ def _request(block: Mapping[int, int], payload: Mapping[int, int] | None) -> Mem
         last_be=last if len(dwords) > 1 else 0,
         payload=payload,
     )
+
+
+def strobed_run(address: int, beats: Sequence[tuple[int, bytes]]) -> tuple[dict[int, int], bool]:
+    """The bytes of a write burst that form one run without gaps, by address, and whether there are others.
+
+    Args:
+        address: of the burst.
+        beats: strobes, bit l for lane l, and data of each beat.
+
+    A beat counts as a whole: it belongs to the run if its own strobed bytes have no gap and go on where the
+    run ends so far.
+
+    """
+    run: dict[int, int] = {}
+    is_whole = True
+    for number, (strobes, content) in enumerate(beats):
+        start = (address // len(content) + number) * len(content)
+        lanes = [lane for lane in range(len(content)) if strobes >> lane & 1]
+        if not lanes:
+            continue
+        goes_on = not run or start + lanes[0] == max(run) + 1
+        if goes_on and len(lanes) == lanes[-1] - lanes[0] + 1:
+            run.update({start + lane: content[lane] for lane in lanes})
+        else:
+            is_whole = False
+    return run, is_whole
