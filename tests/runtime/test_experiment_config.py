@@ -49,6 +49,12 @@ def test_every_key_is_read(load, tmp_path):
         selection_unit: layer
         head_merge: raw
         uniform_score: true
+        machine: hillinfer
+        model: llama2_7b
+        batch: 3
+        context_tokens: 4096
+        link_cap: 0.7
+        machine_every: 2
         steps: 9
         seed: 5
         """
@@ -69,6 +75,12 @@ def test_every_key_is_read(load, tmp_path):
         "selection_unit": "layer",
         "head_merge": "raw",
         "uniform_score": True,
+        "machine": "hillinfer",
+        "model": "llama2_7b",
+        "batch": 3,
+        "context_tokens": 4096,
+        "link_cap": 0.7,
+        "machine_every": 2,
         "steps": 9,
         "seed": 5,
     }

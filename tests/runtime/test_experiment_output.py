@@ -20,6 +20,7 @@ from nearkv.experiments.summary import columns, steps_csv, summarise, table
 
 FILES = {
     "config.resolved.yaml",
+    "occupancy.png",
     "quality.png",
     "recall.png",
     "report.html",
@@ -118,7 +119,7 @@ def test_the_resolved_configuration_finds_its_trace_from_behind_a_link(result_of
 def test_the_report_needs_no_other_file(result_of, tmp_path):
     write_output(tmp_path / "run", result_of(), None)
     page = (tmp_path / "run" / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 4
+    assert page.count("data:image/png;base64,") == 5
     assert "http" not in page
     for needed in ("L1.H0", "query head 2", "seed: 0", "The host takes no time"):
         assert needed in page

@@ -14,10 +14,14 @@ from nearkv.command import Command, progress_line
 from nearkv.experiments.compare import Comparison, compare
 from nearkv.experiments.config import ExperimentConfig, load_config
 from nearkv.experiments.described import attributes
+from nearkv.experiments.machine_steps import MachineReplay
+from nearkv.experiments.machine_summary import machine_summary, machine_text
+from nearkv.experiments.observer import RunObserver
 from nearkv.experiments.output import summary_json, write_output
 from nearkv.experiments.records import RunResult
 from nearkv.experiments.runner import open_device, run_experiment
 from nearkv.experiments.summary import table
+from nearkv.integrations.prometheus import MetricsEndpoint
 from nearkv.result_folder import check_new_folder
 from nearkv.trace.format import read_trace
 
@@ -56,6 +60,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what stdout gets")
     parser.add_argument("--output", type=Path, metavar="DIR", help="new folder for results, plots and report")
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="serve metrics for Prometheus on 127.0.0.1 while the run lasts; 0: any free port",
+    )
     parser.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
     _accept_overrides_anywhere(parser)
 
@@ -98,19 +108,26 @@ def _run(args: argparse.Namespace) -> int:
     configs = [replace(config, transport=name) for name in transports] or [config]
     results: list[RunResult] = []
     with ExitStack() as stack:
+        replay = None if config.machine is None else MachineReplay(config)
+        endpoint = None
+        if args.metrics_port is not None:
+            endpoint = stack.enter_context(MetricsEndpoint(args.metrics_port))
+            print(f"metrics: http://127.0.0.1:{endpoint.port}/metrics", file=sys.stderr)
+        observers = [RunObserver(replay, endpoint).observe]
         # All are opened first: an unknown name must not come to light after minutes on the other.
         devices = [stack.enter_context(open_device(one)) for one in configs]
         for one, device in zip(configs, devices, strict=True):
             progress = progress_line(f"{one.transport}: step", wanted=not args.no_progress)
-            results.append(run_experiment(one, trace, device, progress))
+            # Nothing that a machine or a monitor is told depends on the transport: the first run tells it.
+            results.append(run_experiment(one, trace, device, progress, observers if not results else ()))
             if not results[-1].complete:
                 break
     if results[0].steps == 0:
         raise KeyboardInterrupt
     comparison = compare(results[0], results[1]) if len(results) == 2 and results[1].steps else None
-    print(_text(results[0], comparison, args.format))
+    print(_text(results[0], comparison, replay, args.format))
     if args.output is not None:
-        names = write_output(args.output, results[0], comparison)
+        names = write_output(args.output, results[0], comparison, replay)
         if args.format == "table":
             print(f"{args.output}: {', '.join(names)}")
     if not all(result.complete for result in results):
@@ -128,10 +145,13 @@ def _pair(text: str | None) -> list[str]:
     return names
 
 
-def _text(result: RunResult, comparison: Comparison | None, form: str) -> str:
+def _text(result: RunResult, comparison: Comparison | None, replay: MachineReplay | None, form: str) -> str:
     if form == "json":
-        return summary_json(result, comparison).rstrip("\n")
-    return "\n".join([table(result), *(comparison.lines() if comparison else [])])
+        return summary_json(result, comparison, replay).rstrip("\n")
+    lines = [table(result)]
+    if replay is not None and replay.steps:
+        lines.append(machine_text(machine_summary(replay, result.config.batch)))
+    return "\n".join([*lines, *(comparison.lines() if comparison else [])])
 
 
 COMMAND = Command("run a hot/cold tier experiment on an attention trace", _configure, _run)

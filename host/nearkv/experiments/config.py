@@ -74,6 +74,12 @@ class ExperimentConfig:
             as they come, the articles' way).
         uniform_score: score sealed hot tokens on the device as well, from the same codes as cold ones, so
             that what is selected does not depend on where tokens are.
+        machine: described machine that steps are timed on, of `nearkv machine` or a YAML file; null for none.
+        model: shape that the trace's streams stand for there, of `nearkv size`; with a machine.
+        batch: sequences of a step on the machine.
+        context_tokens: context there; null for the trace's own.
+        link_cap: share of every link's time there that KV traffic may take, above 0, to 1.
+        machine_every: time every so many-th step there; the first always.
         steps: decode steps, at most the trace's; null for all.
         seed: of policies that draw random numbers.
 
@@ -96,6 +102,12 @@ class ExperimentConfig:
     selection_unit: SelectionUnit = SelectionUnit.KV_HEAD
     head_merge: HeadMerge = HeadMerge.NORMALISED
     uniform_score: bool = False
+    machine: str | None = None
+    model: str | None = None
+    batch: int = 1
+    context_tokens: int | None = None
+    link_cap: float = 1.0
+    machine_every: int = 8
     steps: int | None = None
     seed: int = 0
 
@@ -123,9 +135,31 @@ class ExperimentConfig:
         if self.selection_unit is SelectionUnit.QUERY_HEAD:
             merge, reason = self.head_merge, "a query head that selects by itself merges nothing"
             _require(merge is HeadMerge.NORMALISED, "head_merge", merge.value, f"the default: {reason}")
+        self._check_machine()
         build_policy(self.policy.name, StreamInfo(0, 0, 1, self.seed), self.policy.options)
         options = default_options(find_policy(self.policy.name)) | dict(self.policy.options)
         object.__setattr__(self, "policy", PolicyConfig(self.policy.name, options))
+
+    def _check_machine(self) -> None:
+        least = {"batch": 1, "machine_every": 1}
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            _require(value >= minimum, name, value, f"{minimum} or more")
+        context = self.context_tokens
+        _require(context is None or context >= 1, "context_tokens", context, "1 or more, or null")
+        _require(0 < self.link_cap <= 1, "link_cap", self.link_cap, "above 0, to 1")
+        if self.machine is not None:
+            _require(self.model is not None, "model", None, "a model's name, with a machine")
+            return
+        for name, default in (
+            ("model", None),
+            ("batch", 1),
+            ("context_tokens", None),
+            ("link_cap", 1.0),
+            ("machine_every", 8),
+        ):
+            value = getattr(self, name)
+            _require(value == default, name, value, f"{default}, without a machine it has no effect")
 
     @property
     def design_config(self) -> DesignConfig:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nearkv.experiments.machine_steps import MachineStep
 from nearkv.experiments.records import RunResult
 
 if TYPE_CHECKING:
@@ -24,14 +25,18 @@ TIME_PARTS = {
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
 
 
-def plots(result: RunResult) -> dict[str, bytes]:
-    """Every plot by file name, in the order of the report."""
-    return {
+def plots(result: RunResult, machine: Sequence[MachineStep] = ()) -> dict[str, bytes]:
+    """Every plot by file name, in the order of the report; a machine's where steps were timed on one."""
+    found = {
         "quality.png": _png(1, 2, (11, 3.6), lambda axes: _quality(result, axes)),
         "recall.png": _png(1, 1, (11, 3.4), lambda axes: _recall(result, axes[0])),
+        "occupancy.png": _png(1, 1, (11, 3.4), lambda axes: _occupancy(result, axes[0])),
         "traffic.png": _png(1, 1, (11, 3.4), lambda axes: _traffic(result, axes[0])),
         "time.png": _png(1, 1, (11, 3.4), lambda axes: _time(result, axes[0])),
     }
+    if machine:
+        found["machine.png"] = _png(1, 2, (11, 3.8), lambda axes: _machine(machine, axes))
+    return found
 
 
 def _png(
@@ -94,6 +99,42 @@ def _recall(result: RunResult, ax: Axes) -> None:
         fontsize=10,
     )
     ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def _occupancy(result: RunResult, ax: Axes) -> None:
+    hot, sealed = (_series(result, field).sum(axis=1) for field in ("hot_tokens", "sealed_tokens"))
+    steps = np.arange(result.steps)
+    ax.plot(steps, hot, color=COLOURS[1], label="hot pool, unsealed tail included")
+    ax.plot(steps, sealed, color=COLOURS[0], label="cold store")
+    ax.set_ylim(bottom=0)
+    ax.set_title("tokens in each tier during the step, all streams", fontsize=10)
+    ax.set_xlabel("decode step")
+    ax.set_ylabel("tokens")
+    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def _machine(steps: Sequence[MachineStep], axes: list[Axes]) -> None:
+    context = [step.context_tokens for step in steps]
+    same = context[0] == context[-1]
+    x = [step.step for step in steps] if same else context
+    for field, label, colour in (
+        ("serial_ps", "one task after the other", COLOURS[1]),
+        ("time_ps", "overlapped", COLOURS[0]),
+        ("bound_ps", "bound: no order is faster", COLOURS[2]),
+    ):
+        axes[0].plot(x, [getattr(step, field) / 1e9 for step in steps], "o-", ms=3, color=colour, label=label)
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_title("time of a decode step on the machine", fontsize=10)
+    axes[0].set_xlabel("decode step" if same else "context, tokens")
+    axes[0].set_ylabel("ms")
+    axes[0].legend(fontsize=8, frameon=False)
+    names = sorted(steps[-1].busy_ps, key=lambda name: steps[-1].busy_ps[name])
+    busy = [sum(s.busy_ps.get(name, 0) for s in steps) / sum(s.time_ps for s in steps) for name in names]
+    axes[1].barh(names, busy, color=COLOURS[0])
+    axes[1].set_xlim(0, 1)
+    axes[1].grid(axis="y", visible=False)
+    axes[1].grid(axis="x", color="0.9")
+    axes[1].set_title("share of the step that each resource works", fontsize=10)
 
 
 def _traffic(result: RunResult, ax: Axes) -> None:

@@ -14,10 +14,13 @@ from nearkv.experiments.summary import PS_PER_US
 LIMITS = (
     "Time is that of the device and its link alone, as the transport simulates them: scoring jobs, rows read,"
     " blocks written. It is a serial sum; nothing overlaps in this version.",
-    "The host takes no time: attention, softmax, selection and the scores of hot tokens are free, and so are"
-    " reads of the hot pool. A run with everything hot therefore shows no time at all.",
+    "On the device's clock the host takes no time: attention, softmax, selection and the scores of hot tokens"
+    " are free, and so are reads of the hot pool. A run with everything hot therefore shows no time at all.",
     "The cold store lies in the device's own memory. Flash behind it is not modelled.",
     "Streams run one after the other on one device; a decoded token costs the sum of its streams.",
+    "On a described machine, where one is given, everything has its time: every so many-th step is scheduled"
+    " there with the shares that the trace's streams showed, as if all of the model's heads were like them."
+    " The selection waits for the layer's own query; nothing is scored ahead.",
     "Quality is per layer, on the trace's own queries: an error in one layer does not reach the next.",
     "Prefill writes all full blocks once; its cost stands by itself and is in no per-token figure.",
     "Recall takes the device's score wherever it scored a token, and the host's exact one elsewhere: it tells"
@@ -40,8 +43,10 @@ COLUMNS = {
 PLOT_TITLES = {
     "quality.png": "Hit rate and attention mass",
     "recall.png": "Recall of the scores",
+    "occupancy.png": "Tier occupancy",
     "traffic.png": "Traffic",
-    "time.png": "Time",
+    "time.png": "Time of device and link",
+    "machine.png": "Time on the machine",
 }
 
 
@@ -52,7 +57,7 @@ def report(
 
     Args:
         result: the run.
-        summary: `summarise(result)`.
+        summary: `summarise(result)`, with `machine` where steps were timed on one.
         images: `plots(result)`.
         comparison: with a second transport, if there was one.
 
@@ -76,4 +81,5 @@ def report(
         limits=LIMITS,
         columns=COLUMNS,
         ps_per_us=PS_PER_US,
+        machine=summary.get("machine"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from nearkv.experiments.records import Prefill, RunResult, StepRecord
 from nearkv.trace.format import AttentionTrace
 
 Progress = Callable[[int, int], None]  # (steps done, steps planned)
+Observer = Callable[[Sequence[StepRecord]], object]
 
 
 class ScorerDevice:
@@ -58,9 +59,13 @@ def open_device(config: ExperimentConfig) -> Iterator[Device]:
 
 
 def run_experiment(
-    config: ExperimentConfig, trace: AttentionTrace, device: Device, progress: Progress | None = None
+    config: ExperimentConfig,
+    trace: AttentionTrace,
+    device: Device,
+    progress: Progress | None = None,
+    observers: Sequence[Observer] = (),
 ) -> RunResult:
-    """Run every step of every stream.
+    """Run every step of every stream; observers get each finished step's records.
 
     A KeyboardInterrupt between or within decode steps ends the run; the result then holds the steps that
     every stream had finished, and is not `complete`.
@@ -87,9 +92,12 @@ def run_experiment(
     records: list[StepRecord] = []
     try:
         for step in range(planned):
-            records += sorted(
+            finished = sorted(
                 (record for group in groups for record in group.step(step)), key=lambda one: order[one.stream]
             )
+            records += finished
+            for observe in observers:
+                observe(finished)
             if progress is not None:
                 progress(step + 1, planned)
     except KeyboardInterrupt:

@@ -120,6 +120,11 @@ def model_names() -> list[str]:
     return sorted(path.stem for path in Path(PROFILE_FOLDER / KIND).glob("*.yaml"))
 
 
+def open_shape(name: str) -> ModelShape:
+    """The shape of a model by name; ValueError lists the known ones."""
+    return named_model(name).config
+
+
 def named_model(name: str) -> Profile[ModelShape]:
     """A model by name; ValueError lists the known ones."""
     return named_profile(KIND, name, ModelShape)
