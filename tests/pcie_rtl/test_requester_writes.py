@@ -140,7 +140,7 @@ def test_packets_and_responses(max_payload):
 
 
 def test_the_port_is_the_kernels():
-    assert MemoryRequester().signature.members["s_axi"].signature == memory_port(BEAT_BYTES)
+    assert MemoryRequester().signature.members["s_axi"].signature == memory_port(BEAT_BYTES).flip()
 
 
 def test_arguments_are_refused():
