@@ -36,7 +36,7 @@ def test_kernel_attributes(kernel, text):
     assert kernel.attrib == {
         "name": KERNEL_NAME,
         "language": "ip_c",
-        "vlnv": f"nearkv:kernel:nearkv_kernel:{reg.REGISTER_VERSION}.1",
+        "vlnv": f"nearkv:kernel:nearkv_kernel:{reg.REGISTER_VERSION}.2",
         "attributes": "",
         "preferredWorkGroupSizeMultiple": "0",
         "workGroupSize": "1",

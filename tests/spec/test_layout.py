@@ -30,6 +30,7 @@ def descriptor(**changes) -> BlockDescriptor:
         "key_format": KeyFormat.INT4,
         "bias": (-5, 2**31 - 1, -(2**31)),
         "shift": (0, 7, 3),
+        "generation": 0xFEDC_BA98,
     }
     return BlockDescriptor(**{**fields, **changes})
 
@@ -40,6 +41,8 @@ def test_descriptors_survive_packing():
     assert BlockDescriptor.unpack(packed) == descriptor()
     # The address leads, little-endian.
     assert packed[:8] == bytes.fromhex("bc9a785634120000")
+    # Shifts of four bits each, then the generation, end it.
+    assert packed[-8:] == bytes.fromhex("70030000 98badcfe")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,9 @@ def test_descriptors_survive_packing():
         {"bias": (0,) * 9, "shift": (0,) * 9},
         {"first_token": -1},
         {"key_address": 1 << 64},
+        {"shift": (0, 16, 0)},
+        {"shift": (0, -1, 0)},
+        {"generation": 1 << 32},
     ],
 )
 def test_fields_that_do_not_fit_are_refused(changes):

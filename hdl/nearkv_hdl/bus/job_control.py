@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,11 +15,28 @@ Fault = data.StructLayout(
         "code": 8,  # ErrorCode
         "address": reg.ERROR_ADDRESS.size_bytes * 8,
         "token": reg.ERROR_TOKEN.size_bytes * 8,
+        "tokens": reg.ERROR_TOKENS.size_bytes * 8,
     }
 )
+
+
+def tokens_of_block(fault: data.View, block_tokens: int):
+    """Field `tokens` of a fault of a block, which follows its code.
+
+    Verilog never evaluates an always block that has constants alone on its right sides.
+    """
+    return Mux(fault.code != reg.ErrorCode.NONE, block_tokens, 0)
+
+
 # Registers by how this component meets them.
 _READS = (reg.GIER, reg.IER, reg.ISR)
-_DRIVES = (reg.CTRL, reg.STATUS, reg.ERROR_CODE, reg.ERROR_ADDRESS, reg.ERROR_TOKEN)
+_ERRORS = {  # of what a fault says
+    "code": reg.ERROR_CODE,
+    "address": reg.ERROR_ADDRESS,
+    "token": reg.ERROR_TOKEN,
+    "tokens": reg.ERROR_TOKENS,
+}
+_DRIVES = (reg.CTRL, reg.STATUS, *_ERRORS.values())
 _COUNTS = {reg.TOKENS: "tokens", reg.STREAMED_BYTES: "streamed_bytes", reg.WRITTEN_BYTES: "written_bytes"}
 
 
@@ -125,9 +142,8 @@ class JobControl(wiring.Component):
         with m.If(self.error_code == reg.ErrorCode.NONE):
             with m.If(self.fault_valid):
                 m.d.sync += [
-                    self.error_code.eq(self.fault.code),
-                    self.error_address.eq(self.fault.address),
-                    self.error_token.eq(self.fault.token),
+                    getattr(self, register.name.lower()).eq(self.fault[part])
+                    for part, register in _ERRORS.items()
                 ]
             with m.Elif(wrong):
                 m.d.sync += self.error_code.eq(reg.ErrorCode.START_WHILE_BUSY)
@@ -153,6 +169,6 @@ class JobControl(wiring.Component):
         with m.If(self.abort):
             m.d.sync += [
                 *(signal.eq(0) for signal in (busy, done, self.start, self.status, failing)),
-                *(signal.eq(0) for signal in (self.error_code, self.error_address, self.error_token)),
+                *(getattr(self, register.name.lower()).eq(0) for register in _ERRORS.values()),
             ]
         return m

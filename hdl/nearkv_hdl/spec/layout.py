@@ -1,6 +1,9 @@
-"""Memory layouts of version 1: key blocks, their channel tables, KV rows and block descriptors.
+"""Memory layouts of version 2: key blocks, their channel tables, KV rows and block descriptors.
 
 All multi-byte fields are little-endian. A *plane beat* is `bus_bytes` consecutive bytes of a plane.
+
+Version 2 adds to version 1 the header behind a block's planes (`spec.block_header`) and, in the descriptor,
+the generation that it must have, for which the shifts were packed into four bits each.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from enum import IntEnum
 
 from nearkv_hdl.spec.formats import is_power_of_two
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 BLOCK_TOKENS = 128  # tokens of one (sequence, layer, kv head) in a key block
 HEAD_DIMS = (64, 128, 256)
 MAX_QUERY_GROUP = 8
@@ -82,9 +85,10 @@ def query_code_bytes(query_bits: int) -> int:
 
 # One block descriptor: where the planes lie and what the scorer needs to know of the block.
 #   key_address u64 | first_token u32 | head_dim u16 | key_format u8 | heads u8 | query_address u64 |
-#   8 × (bias i32) | 8 × (shift u8)
-_DESCRIPTOR = struct.Struct("<QIHBBQ8i8B")
+#   8 × (bias i32) | shifts u32: head h in bits 4h + 3 … 4h | generation u32
+_DESCRIPTOR = struct.Struct("<QIHBBQ8iII")
 DESCRIPTOR_BYTES = _DESCRIPTOR.size
+SHIFT_BITS = 4  # of a head's shift in a descriptor
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ class BlockDescriptor:
         head_dim: channels, one of HEAD_DIMS.
         key_format: planes to stream.
         bias: one integer per query head, length 1 to 8.
-        shift: one e in 0…7 per query head, same length.
+        shift: one e in 0…7 per query head, same length; up to 15 can be packed.
+        generation: what the block's header must say.
 
     """
 
@@ -110,6 +115,7 @@ class BlockDescriptor:
     key_format: KeyFormat
     bias: tuple[int, ...]
     shift: tuple[int, ...]
+    generation: int = 0
 
     def pack(self) -> bytes:
         """The descriptor as DESCRIPTOR_BYTES bytes; ValueError if a field does not fit."""
@@ -119,7 +125,9 @@ class BlockDescriptor:
                 f"descriptor has {heads} biases and {len(self.shift)} shifts; allowed: 1 to"
                 f" {MAX_QUERY_GROUP} of each, as many of both"
             )
-        pad = (0,) * (MAX_QUERY_GROUP - heads)
+        if not all(0 <= shift < 1 << SHIFT_BITS for shift in self.shift):
+            raise ValueError(f"descriptor has shifts {self.shift}; allowed: 0 to {(1 << SHIFT_BITS) - 1}")
+        shifts = sum(shift << SHIFT_BITS * head for head, shift in enumerate(self.shift))
         try:
             return _DESCRIPTOR.pack(
                 self.key_address,
@@ -129,9 +137,9 @@ class BlockDescriptor:
                 heads,
                 self.query_address,
                 *self.bias,
-                *pad,
-                *self.shift,
-                *pad,
+                *(0,) * (MAX_QUERY_GROUP - heads),
+                shifts,
+                self.generation,
             )
         except struct.error as error:
             raise ValueError(f"descriptor {self} does not fit its fields: {error}") from None
@@ -147,12 +155,14 @@ class BlockDescriptor:
             raise ValueError(f"key_format is {key_format}; allowed: 0 (INT8), 1 (INT4)")
         if not 1 <= heads <= MAX_QUERY_GROUP:
             raise ValueError(f"heads is {heads}; allowed: 1 to {MAX_QUERY_GROUP}")
+        *bias, shifts, generation = rest
         return cls(
             key_address=key_address,
             query_address=query_address,
             first_token=first_token,
             head_dim=head_dim,
             key_format=KeyFormat(key_format),
-            bias=tuple(rest[:heads]),
-            shift=tuple(rest[MAX_QUERY_GROUP : MAX_QUERY_GROUP + heads]),
+            bias=tuple(bias[:heads]),
+            shift=tuple(shifts >> SHIFT_BITS * head & (1 << SHIFT_BITS) - 1 for head in range(heads)),
+            generation=generation,
         )

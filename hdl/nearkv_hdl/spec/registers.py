@@ -1,4 +1,4 @@
-"""The register table of the scoring kernel, version 2: the one source of offsets for RTL, driver and models.
+"""The register table of the scoring kernel, version 3: the one source of offsets for RTL, driver and models.
 
 Offsets are bytes from the start of the control window; a register is one or two little-endian 32-bit words,
 the lower word first. 0x00–0x0C is XRT's ap_ctrl_chain block. Arguments follow from 0x10, each with a reserved
@@ -9,14 +9,17 @@ Registers of two words are read and written a word at a time, without tearing: a
 register's lower word keeps its upper word, which is what the next reads of the upper word return, until a
 lower word of another such register is read. Arguments are taken together when ap_start is written.
 
-Version 2 adds to version 1 what a host checks a job by: EVENTS, WRITTEN_BYTES and the two CRCs.
+Version 2 adds to version 1 what a host checks a job by: EVENTS, WRITTEN_BYTES and the two CRCs. Version 3
+adds whose blocks a job scores (MODEL to KV_HEAD), and of how many tokens an error speaks (ERROR_TOKENS).
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.spec.job_state import (
+    ErrorCode as ErrorCode,  # values of registers, so that they are found here
+)
+from nearkv_hdl.spec.job_state import JobState as JobState
 from nearkv_hdl.spec.layout import HEAD_DIMS, LAYOUT_VERSION
 from nearkv_hdl.spec.register_map import Access, Field, Register, check_table
 
@@ -24,36 +27,7 @@ STATUS_OFFSET = 0x100
 IDENTITY_OFFSET = 0x180
 COUNTER_OFFSET = 0x200
 KERNEL_IDENTITY = 0x4E4B5651  # "NKVQ"
-REGISTER_VERSION = 2
-
-
-class JobState(IntEnum):
-    """Field `state` of STATUS."""
-
-    IDLE = 0  # no job since the reset
-    RUNNING = 1
-    DONE = 2  # the last job's results are in memory
-    FAILED = 3  # the last job stopped, ERROR_CODE says why; its results are not to be used
-
-
-class ErrorCode(IntEnum):
-    """Why a job stopped. The first error is kept until RESET; no job runs before that."""
-
-    NONE = 0
-    BLOCK_COUNT = 1  # no block
-    HEADS = 2  # none, more than the design's query group, or a descriptor that disagrees
-    HEAD_DIM = 3  # not one of the design's, or a descriptor that disagrees
-    KEY_FORMAT = 4
-    SHIFT = 5  # e above 7
-    DESCRIPTOR_ADDRESS = 6  # the list is misaligned or leaves the device's memory
-    KEY_ADDRESS = 7  # a block is misaligned or leaves the key window
-    QUERY_ADDRESS = 8  # folded codes are misaligned or leave the query window
-    RESULT_ADDRESS = 9  # the result window is misaligned, too small, or leaves the memory
-    UNWRITTEN = 10  # memory that was never written was to be read
-    START_WHILE_BUSY = 11  # ap_start before the job in flight had finished
-    QUERY_CODE = 12  # a folded code outside the design's format
-    SCORE_OVERFLOW = 13  # a score that does not fit 32 bits
-    BUS_ERROR = 14  # the memory answered a read or a write with SLVERR or DECERR; a card model never does
+REGISTER_VERSION = 3
 
 
 RW, RO, WO = Access.READ_WRITE, Access.READ_ONLY, Access.WRITE_ONLY
@@ -107,6 +81,11 @@ HEADS = Register(
     "HEADS", 0x74, 4, RW, 0, "query heads of the job; lanes of the query group beyond it see zero codes"
 )
 
+MODEL = Register("MODEL", 0x7C, 4, RW, 0, "model that every block header of the job must name")
+SEQUENCE = Register("SEQUENCE", 0x84, 4, RW, 0, "sequence that they must name")
+LAYER = Register("LAYER", 0x8C, 4, RW, 0, "layer that they must name, of 16 bits there")
+KV_HEAD = Register("KV_HEAD", 0x94, 4, RW, 0, "kv head that they must name, of 16 bits there")
+
 STATUS = Register(
     "STATUS",
     STATUS_OFFSET,
@@ -141,6 +120,14 @@ EVENTS = Register(
         Field("done", 0, 1, "a job has finished"),
         Field("failed", 1, 1, "a job has failed"),
     ),
+)
+ERROR_TOKENS = Register(
+    "ERROR_TOKENS",
+    STATUS_OFFSET + 0x1C,
+    4,
+    RO,
+    0,
+    "how many tokens from ERROR_TOKEN on it is about: those of a block, or 0",
 )
 
 IDENTITY = Register("IDENTITY", IDENTITY_OFFSET, 4, RO, KERNEL_IDENTITY, "tells the kernel from any other")
@@ -209,11 +196,15 @@ ARGUMENTS = (
     BLOCK_COUNT,
     HEAD_DIM,
     HEADS,
+    MODEL,
+    SEQUENCE,
+    LAYER,
+    KV_HEAD,
 )
 REGISTERS = (
     *(CTRL, GIER, IER, ISR),
     *ARGUMENTS,
-    *(STATUS, ERROR_CODE, ERROR_ADDRESS, ERROR_TOKEN, RESET, EVENTS),
+    *(STATUS, ERROR_CODE, ERROR_ADDRESS, ERROR_TOKEN, RESET, EVENTS, ERROR_TOKENS),
     *(IDENTITY, VERSION, SCORER, STREAM, BLOCK),
     *COUNTERS,
 )

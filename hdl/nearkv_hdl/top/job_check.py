@@ -8,8 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
 from nearkv_hdl.bus.control import ARGUMENTS
-from nearkv_hdl.bus.job_control import Fault
+from nearkv_hdl.bus.job_control import Fault, tokens_of_block
 from nearkv_hdl.bus.window import WindowCheck
+from nearkv_hdl.spec.block_header import HEADER_BYTES
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import BIAS, SHIFT, TOKEN_INDEX
 from nearkv_hdl.spec.layout import (
@@ -17,6 +18,7 @@ from nearkv_hdl.spec.layout import (
     DESCRIPTOR_BYTES,
     MAX_QUERY_GROUP,
     SCORE_BYTES,
+    SHIFT_BITS,
     KeyFormat,
     query_code_bytes,
 )
@@ -37,11 +39,18 @@ DESCRIPTOR = data.StructLayout(
         "heads": 8,
         "query_address": 64,
         "bias": data.ArrayLayout(shape_of(BIAS), MAX_QUERY_GROUP),
-        "shift": data.ArrayLayout(8, MAX_QUERY_GROUP),
+        "shift": data.ArrayLayout(SHIFT_BITS, MAX_QUERY_GROUP),
+        "generation": 32,
     }
 )
 CHECKED = data.StructLayout(
-    {"descriptor": DESCRIPTOR, "key_bytes": _LENGTH_BITS, "query_bytes": _LENGTH_BITS, "fault": Fault}
+    {
+        "descriptor": DESCRIPTOR,
+        "header_address": 64,
+        "key_bytes": _LENGTH_BITS,
+        "query_bytes": _LENGTH_BITS,
+        "fault": Fault,
+    }
 )
 
 
@@ -111,8 +120,9 @@ class DescriptorCheck(wiring.Component):
     """Checks descriptors against the job and its windows, and gives each its verdict.
 
     Formula: the first of HEAD_DIM, HEADS, KEY_FORMAT, SHIFT (of the job's heads), KEY_ADDRESS, QUERY_ADDRESS
-    that is broken, with the address in question and the block's first token. An address is wrong if it is
-    misaligned or its bytes are not all in the window.
+    that is broken, with the address in question and the block's tokens. An address is wrong if it is
+    misaligned or its bytes are not all in the window; those of a block are both planes, whatever is streamed
+    of them, and its header.
     Timing: latency 2, interval 1; a stalled `o` stops `i` after two.
     Numerics: unsigned, exact, see WindowCheck.
     Cuts: inputs to `o`, whose fault comes through a priority gate; `i.ready` follows `o.ready`.
@@ -124,7 +134,7 @@ class DescriptorCheck(wiring.Component):
     Members:
         arguments: of the job, stable since two cycles before the first descriptor.
         i: descriptors.
-        o: the same with the bytes to read for them and what is wrong, code NONE if nothing is.
+        o: the same with what to read for them and what is wrong, code NONE if nothing is.
 
     """
 
@@ -164,7 +174,8 @@ class DescriptorCheck(wiring.Component):
             plane_bytes.eq(head_dim * (self.design.block_tokens // 2)),
             query_bytes.eq(heads * head_dim * query_code_bytes(self.design.query_bits)),
         ]
-        key_bytes = Mux(entry.key_format == KeyFormat.INT4, plane_bytes, plane_bytes << 1)
+        block_bytes = (plane_bytes << 1)[:_LENGTH_BITS]
+        key_bytes = Mux(entry.key_format == KeyFormat.INT4, plane_bytes, block_bytes)
 
         # Both windows and the pipeline beside them move in step.
         m.d.comb += [
@@ -175,7 +186,7 @@ class DescriptorCheck(wiring.Component):
             keys.window_base.eq(job.key_address),
             keys.window_bytes.eq(job.key_bytes),
             keys.i.payload.address.eq(entry.key_address),
-            keys.i.payload.bytes.eq(key_bytes),
+            keys.i.payload.bytes.eq(block_bytes + HEADER_BYTES),
             queries.window_base.eq(job.query_address),
             queries.window_bytes.eq(job.query_bytes),
             queries.i.payload.address.eq(entry.query_address),
@@ -206,6 +217,7 @@ class DescriptorCheck(wiring.Component):
             m.d.sync += [bit.eq(value) for bit, value in zip(wrong[0], found.values(), strict=True)]
             m.d.sync += [
                 kept[0].descriptor.eq(entry),
+                kept[0].header_address.eq(entry.key_address + block_bytes),
                 kept[0].key_bytes.eq(key_bytes),
                 kept[0].query_bytes.eq(query_bytes),
                 wrong[1].eq(wrong[0]),
@@ -213,9 +225,11 @@ class DescriptorCheck(wiring.Component):
             ]
         m.d.comb += [
             out.descriptor.eq(kept[1].descriptor),
+            out.header_address.eq(kept[1].header_address),
             out.key_bytes.eq(kept[1].key_bytes),
             out.query_bytes.eq(kept[1].query_bytes),
             out.fault.token.eq(kept[1].descriptor.first_token),
+            out.fault.tokens.eq(tokens_of_block(out.fault, self.design.block_tokens)),
         ]
         outside = {
             ErrorCode.KEY_ADDRESS: (keys.o.payload.refused, kept[1].descriptor.key_address),

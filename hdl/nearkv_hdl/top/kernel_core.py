@@ -14,13 +14,8 @@ from nearkv_hdl.bus.crc32c import Crc32c
 from nearkv_hdl.bus.job_control import Fault
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.registers import ErrorCode
-from nearkv_hdl.top.block_dispatch import BlockDispatch
-from nearkv_hdl.top.descriptor_fetch import DescriptorFetch
-from nearkv_hdl.top.job_check import ALIGN_BYTES, ArgumentCheck, DescriptorCheck
-from nearkv_hdl.top.key_reads import KeyReads
-from nearkv_hdl.top.list_reads import ListReads
-from nearkv_hdl.top.query_feed import QueryFeed
-from nearkv_hdl.top.read_port import ReadPort
+from nearkv_hdl.top.job_check import ALIGN_BYTES, ArgumentCheck
+from nearkv_hdl.top.job_reads import JobReads
 from nearkv_hdl.top.result_writer import ResultWriter
 from nearkv_hdl.top.score_packer import ScorePacker
 
@@ -35,11 +30,12 @@ class KernelCore(wiring.Component):
 
     Formula: a job has two passes over its descriptors. The first checks arguments and every descriptor, so
     that a bad one is reported, the first of the list, before a key is read or a result written. The second
-    streams: codes and planes are read ahead, scores packed and written, CRCs taken.
+    streams: headers, codes and planes are read ahead, planes compared with the CRCs of their headers, scores
+    packed and written.
     Errors: beside the order in which `nearkv_sim.card` finds them: BUS_ERROR takes the job's end wherever it
-    is met; QUERY_CODE and SCORE_OVERFLOW are found while results are written already, and the counters say
-    what was moved until then. A failed job, or one that RESET drops, is over when nothing of it is left on
-    the bus; a start that comes meanwhile waits for that.
+    is met; HEADER_CRC, HEADER_IDENTITY, QUERY_CODE, KEY_CRC and SCORE_OVERFLOW are found while results are
+    written already, and the counters say what was moved until then. A failed job, or one that RESET drops, is
+    over when nothing of it is left on the bus; a start that comes meanwhile waits for that.
     Timing: keys at a beat per cycle, up to 512 beats (or 32 bursts) of memory latency; before the first key
     two latencies for each pass. CYCLES ends with the last write's acknowledgement.
     Numerics: those of Scorer.
@@ -64,15 +60,10 @@ class KernelCore(wiring.Component):
         self.design = design
         self._control = ControlPort(design)
         self._arguments = ArgumentCheck(design)
-        self._fetch = DescriptorFetch(design.bus_bytes)
-        self._check = DescriptorCheck(design)
-        self._dispatch = BlockDispatch(design)
-        self._feed = QueryFeed(design)
+        self._reads = JobReads(design)
         self._scorer = Scorer(design, primitives=primitives)
         self._packer = ScorePacker(design)
         self._result_crc = Crc32c(design.bus_bytes)
-        self._lists, self._keys = ListReads(design.bus_bytes), KeyReads(design)
-        self._reads = ReadPort(design.bus_bytes)
         self._writer = ResultWriter(design)
         super().__init__(
             {
@@ -86,35 +77,32 @@ class KernelCore(wiring.Component):
         m = Module()
         m.submodules.control = control = self._control
         m.submodules.arguments = argument_check = self._arguments
-        m.submodules.reads = self._reads
-        m.submodules.lists = lists = self._lists
-        m.submodules.keys = keys = self._keys
+        m.submodules.reads = reads = self._reads
         m.submodules.writer = writer = self._writer
         # Between jobs, and between passes, everything of a job is held in reset.
         self._clear = Signal(init=1)
-        self._stream_pass, self._drains, self._dropped = Signal(), Signal(), Signal()
+        self._stream_pass, self._dropped = Signal(), Signal()
         clear, dropped = self._clear, self._dropped
-        for name in ("fetch", "check", "dispatch", "feed", "scorer", "packer", "result_crc"):
+        for name in ("scorer", "packer", "result_crc"):
             m.submodules[name] = ResetInserter(clear)(getattr(self, f"_{name}"))
         wiring.connect(m, wiring.flipped(self.s_axi_control), control.s_axi_control)
-        for part in (self._reads, writer):
+        for part in (reads, writer):
             for name, member in part.m_axi.signature.members.items():
                 ours, theirs = getattr(self.m_axi_gmem, name), getattr(part.m_axi, name)
                 sink, source = (ours, theirs) if member.flow is Out else (theirs, ours)
                 m.d.comb += Value.cast(sink).eq(source)
         job = control.arguments
-        for part in (argument_check, lists, self._fetch, self._check, writer):
+        for part in (argument_check, reads, writer):
             m.d.comb += part.arguments.eq(job)
         m.d.comb += self.interrupt.eq(control.interrupt)
 
-        self._connect_reads(m, job)
+        self._connect_reads(m)
         all_scored = self._connect_scores(m, job)
-        all_idle = lists.idle & keys.idle & (writer.under_way == 0)
+        all_idle = reads.idle & (writer.under_way == 0)
 
-        # What goes wrong under way, the most telling first; a descriptor is judged after its read.
-        faults = (lists.fault, keys.fault, writer.fault, self._dispatch.fault, self._feed.fault)
+        # What goes wrong under way.
         fault = Signal(Fault)
-        for one in reversed(faults):
+        for one in (writer.fault, reads.fault):
             with m.If(one.code != ErrorCode.NONE):
                 m.d.comb += fault.eq(one)
         waiting = Signal()
@@ -126,7 +114,7 @@ class KernelCore(wiring.Component):
                 writer.restart.eq(fsm.ongoing("IDLE") | fsm.ongoing("SIZES") | fsm.ongoing("ARGUMENTS")),
                 clear.eq(~(fsm.ongoing("CHECK") | fsm.ongoing("STREAM"))),
                 self._stream_pass.eq(fsm.ongoing("STREAM")),
-                self._drains.eq(fsm.ongoing("DRAIN")),
+                reads.drains.eq(fsm.ongoing("DRAIN")),
             ]
             with m.State("IDLE"):
                 m.d.sync += dropped.eq(0)
@@ -147,7 +135,7 @@ class KernelCore(wiring.Component):
                 with m.Elif(fault.code != ErrorCode.NONE):
                     m.d.comb += control.fault_valid.eq(1)
                     m.next = "DRAIN"
-                with m.Elif(self._dispatch.all_taken & lists.idle):
+                with m.Elif(reads.all_taken & reads.list_idle):
                     m.next = "TURN"
             with m.State("TURN"):
                 m.next = "STREAM"
@@ -164,7 +152,7 @@ class KernelCore(wiring.Component):
                         control.finish.eq(1),
                     ]
                     m.next = "IDLE"
-            with m.State("DRAIN"), m.If(all_idle & ~lists.beats.valid & ~keys.beats.valid):
+            with m.State("DRAIN"), m.If(all_idle & reads.quiet):
                 m.d.comb += control.finish.eq(~dropped)
                 m.next = "IDLE"
         with m.If(control.abort):
@@ -177,44 +165,19 @@ class KernelCore(wiring.Component):
         m.d.comb += control.add_written_bytes.eq(Mux(writes, self.design.bus_bytes, 0))
         return m
 
-    def _connect_reads(self, m: Module, job: data.View) -> None:
-        """Descriptors, codes and planes: from the memory to check, scorer and CRC."""
-        fetch, check, dispatch, feed = self._fetch, self._check, self._dispatch, self._feed
-        port, lists, keys, scorer = self._reads, self._lists, self._keys, self._scorer
-        for which, reads in (("lists", lists), ("keys", keys)):
-            wiring.connect(m, reads.command, getattr(port, f"{which}_command"))
-            wiring.connect(m, getattr(port, f"{which}_data"), reads.beats)
-            wiring.connect(m, getattr(port, f"{which}_status"), reads.status)
-            m.d.comb += [
-                reads.clear.eq(self._clear),
-                reads.drains.eq(self._drains),
-                reads.first_token.eq(dispatch.first_token),
-            ]
-        wiring.connect(m, fetch.o_command, lists.descriptor_read)
-        wiring.connect(m, lists.o_descriptors, fetch.i_data)
-        wiring.connect(m, fetch.o, check.i)
-        wiring.connect(m, check.o, dispatch.i)
-        wiring.connect(m, dispatch.o_query_read, lists.query_read)
-        wiring.connect(m, dispatch.o_key_read, keys.read)
-        wiring.connect(m, dispatch.o_block, feed.i_block)
-        wiring.connect(m, lists.o_queries, feed.i_data)
-        wiring.connect(m, feed.o_block, scorer.i_block)
-        wiring.connect(m, feed.o_query, scorer.i_query)
-        wiring.connect(m, keys.o_keys, scorer.i_keys)
+    def _connect_reads(self, m: Module) -> None:
+        """What is read goes to the scorer, and is counted."""
+        reads, scorer, control = self._reads, self._scorer, self._control
+        wiring.connect(m, reads.o_block, scorer.i_block)
+        wiring.connect(m, reads.o_query, scorer.i_query)
+        wiring.connect(m, reads.o_keys, scorer.i_keys)
         m.d.comb += [
-            lists.descriptor_count.eq(fetch.o_count),
-            fetch.landed.eq(lists.landed),
-            port.lists_window_base.eq(lists.window_base),
-            port.lists_window_bytes.eq(lists.window_bytes),
-            port.keys_window_base.eq(job.key_address),
-            port.keys_window_bytes.eq(job.key_bytes),
-            keys.block_count.eq(job.block_count),
-            dispatch.block_count.eq(job.block_count),
-            dispatch.head_dim.eq(job.head_dim),
-            dispatch.stream_pass.eq(self._stream_pass),
-            feed.heads.eq(job.heads),
-            self._control.add_streamed_bytes.eq(Mux(keys.moves & ~self._dropped, self.design.bus_bytes, 0)),
+            reads.clear.eq(self._clear),
+            reads.stream_pass.eq(self._stream_pass),
+            control.add_streamed_bytes.eq(Mux(reads.key_moves & ~self._dropped, self.design.bus_bytes, 0)),
         ]
+        with m.If(reads.all_good & self._stream_pass & ~self._dropped):
+            m.d.sync += control.streamed_crc32c.eq(reads.o_crc)
 
     def _connect_scores(self, m: Module, job: data.View):
         """Scores to memory and CRC; returns whether the last one, and the last key, are accounted for."""
@@ -235,12 +198,10 @@ class KernelCore(wiring.Component):
             crc.i.payload.last.eq(beats.payload.last),
             beats.ready.eq(writer.i.ready & crc.i.ready & self._stream_pass),
         ]
-        known = Signal(2)
+        is_known = Signal()
         m.d.comb += crc.o.ready.eq(1)
-        crcs = ((self._keys.o_crc, control.streamed_crc32c), (crc.o, control.written_crc32c))
-        for index, (source, register) in enumerate(crcs):
-            with m.If(source.valid & self._stream_pass & ~self._dropped):
-                m.d.sync += [register.eq(source.payload), known[index].eq(1)]
+        with m.If(crc.o.valid & self._stream_pass & ~self._dropped):
+            m.d.sync += [control.written_crc32c.eq(crc.o.payload), is_known.eq(1)]
         with m.If(self._clear):
-            m.d.sync += known.eq(0)
-        return known.all()
+            m.d.sync += is_known.eq(0)
+        return is_known & self._reads.all_good

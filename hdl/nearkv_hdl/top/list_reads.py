@@ -1,4 +1,4 @@
-"""Descriptors and query codes through one reader."""
+"""Descriptors, headers and query codes through one reader."""
 
 from __future__ import annotations
 
@@ -8,45 +8,51 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.bus.axi_reader import read_beat_layout
 from nearkv_hdl.bus.control import ARGUMENTS
-from nearkv_hdl.bus.job_control import Fault
+from nearkv_hdl.bus.job_control import Fault, tokens_of_block
 from nearkv_hdl.bus.transfer import TransferCode, command_layout, status_layout
+from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES
 from nearkv_hdl.spec.registers import ErrorCode
 from nearkv_hdl.top.descriptor_fetch import CHUNK
 
 _READS = 32  # whose beats have not all been used
-_TAG = data.StructLayout({"is_query": 1, "count": range(CHUNK + 1), "token": 32})
+_DESCRIPTORS, _HEADER, _QUERY = range(3)  # kinds of reads
+_TAG = data.StructLayout({"kind": 2, "count": range(CHUNK + 1), "token": 32})
 
 
 class ListReads(wiring.Component):
-    """Lends a reader to those who ask for descriptors and for query codes, and tells their beats apart.
+    """Lends a reader to those who ask for descriptors, headers and query codes, and tells their beats apart.
 
-    Formula: descriptors go first, which are few and always taken, so that codes which wait for the scorer
-    never keep them back for good. Each read has its own window: the list, or that of queries.
-    Errors: SLVERR and DECERR are BUS_ERROR with the address of the beat and, for codes, their block's first
-    token. A refused read is DESCRIPTOR_ADDRESS or QUERY_ADDRESS; checked jobs have none.
+    Formula: descriptors go first, which are few and always taken, then headers, then codes. What waits for
+    the scorer never keeps back what the scorer waits for: a block's header and codes are asked for before
+    those of the next one. Each read has its own window: the list, or that of keys or queries.
+    Errors: SLVERR and DECERR are BUS_ERROR with the address of the beat and, but for descriptors, their
+    block's tokens. A refused read is DESCRIPTOR_ADDRESS, KEY_ADDRESS or QUERY_ADDRESS; checked jobs have
+    none.
     Timing: nothing is added to the reader's.
     Numerics: none.
     Reset: all; `clear` does the same to all but the count of reads under way.
 
     Args:
-        bus_bytes: bytes of a beat.
+        design: bus, tokens of a block.
 
     Members:
         arguments: of the job.
         clear: between jobs and passes: asks for nothing.
         drains: takes what still comes, and drops it.
         descriptor_read, descriptor_count: reads for DescriptorFetch.
-        query_read, first_token: reads of codes.
+        header_read, query_read, first_token: reads of headers and of codes.
         command, window_base, window_bytes, beats, status: the reader.
-        o_descriptors, o_queries: beats.
+        o_descriptors, o_headers, o_queries: beats.
         landed: descriptors of a read that has ended well in this cycle.
         fault: what a read met, for a cycle, otherwise code NONE.
         idle: no read is under way.
 
     """
 
-    def __init__(self, bus_bytes: int) -> None:
+    def __init__(self, design: DesignConfig) -> None:
+        self.block_tokens = design.block_tokens
+        bus_bytes = design.bus_bytes
         command = stream.Signature(command_layout(64, 32))
         super().__init__(
             {
@@ -55,6 +61,7 @@ class ListReads(wiring.Component):
                 "drains": In(1),
                 "descriptor_read": In(command),
                 "descriptor_count": In(range(CHUNK + 1)),
+                "header_read": In(command),
                 "query_read": In(command),
                 "first_token": In(32),
                 "command": Out(command),
@@ -63,6 +70,7 @@ class ListReads(wiring.Component):
                 "beats": In(stream.Signature(read_beat_layout(bus_bytes))),
                 "status": In(stream.Signature(status_layout(64), always_ready=True)),
                 "o_descriptors": Out(stream.Signature(8 * bus_bytes, always_ready=True)),
+                "o_headers": Out(stream.Signature(8 * bus_bytes)),
                 "o_queries": Out(stream.Signature(8 * bus_bytes)),
                 "landed": Out(range(CHUNK + 1)),
                 "fault": Out(Fault),
@@ -75,52 +83,64 @@ class ListReads(wiring.Component):
         job, command = self.arguments, self.command
         emptied = ResetInserter(self.clear)
         tags = fifo.SyncFIFOBuffered(width=_TAG.size, depth=_READS)
-        kinds = fifo.SyncFIFOBuffered(width=1, depth=_READS)  # of the beats that come
+        kinds = fifo.SyncFIFOBuffered(width=2, depth=_READS)  # of the beats that come
         m.submodules.tags, m.submodules.kinds = emptied(tags), emptied(kinds)
 
-        is_query, asks = Signal(), Signal()
+        kind, asks = Signal(2), Signal()
         tag = data.View(_TAG, tags.w_data)
         has_room = tags.w_rdy & kinds.w_rdy & ~self.clear
-        list_bytes = job.block_count * DESCRIPTOR_BYTES
+        # By kind, the most urgent first: who asks, the window, who takes the beats.
+        ports = (
+            (
+                self.descriptor_read,
+                (job.descriptor_address, job.block_count * DESCRIPTOR_BYTES),
+                self.o_descriptors,
+            ),
+            (self.header_read, (job.key_address, job.key_bytes), self.o_headers),
+            (self.query_read, (job.query_address, job.query_bytes), self.o_queries),
+        )
+        beats = self.beats
         m.d.comb += [
-            is_query.eq(~self.descriptor_read.valid),
-            command.valid.eq(has_room & (self.descriptor_read.valid | self.query_read.valid)),
-            command.payload.eq(Mux(is_query, self.query_read.payload, self.descriptor_read.payload)),
-            self.descriptor_read.ready.eq(has_room & command.ready),
-            self.query_read.ready.eq(has_room & command.ready & is_query),
-            self.window_base.eq(Mux(is_query, job.query_address, job.descriptor_address)),
-            self.window_bytes.eq(Mux(is_query, job.query_bytes, list_bytes)),
+            kind.eq(
+                Mux(self.descriptor_read.valid, _DESCRIPTORS, Mux(self.header_read.valid, _HEADER, _QUERY))
+            ),
             asks.eq(command.valid & command.ready),
             tags.w_en.eq(asks),
-            tag.is_query.eq(is_query),
+            tag.kind.eq(kind),
             tag.count.eq(self.descriptor_count),
             tag.token.eq(self.first_token),
             kinds.w_en.eq(asks),
-            kinds.w_data.eq(is_query),
-        ]
-
-        beats, of_query = self.beats, kinds.r_data[0]
-        m.d.comb += [
-            self.o_queries.payload.eq(beats.payload.data),
-            self.o_descriptors.payload.eq(beats.payload.data),
-            self.o_queries.valid.eq(beats.valid & kinds.r_rdy & of_query),
-            self.o_descriptors.valid.eq(beats.valid & kinds.r_rdy & ~of_query),
-            beats.ready.eq(self.drains | (kinds.r_rdy & (~of_query | self.o_queries.ready))),
+            kinds.w_data.eq(kind),
+            beats.ready.eq(self.drains),
             kinds.r_en.eq(beats.valid & beats.ready & beats.payload.last),
         ]
+        for index, (read, (base, nbytes), sink) in enumerate(ports):
+            with m.If(kind == index):
+                m.d.comb += [
+                    command.valid.eq(has_room & read.valid),
+                    command.payload.eq(read.payload),
+                    read.ready.eq(has_room & command.ready),
+                    self.window_base.eq(base),
+                    self.window_bytes.eq(nbytes),
+                ]
+            m.d.comb += sink.payload.eq(beats.payload.data)
+            with m.If(kinds.r_rdy & (kinds.r_data == index)):
+                m.d.comb += [sink.valid.eq(beats.valid), beats.ready.eq(self.drains | sink.ready)]
 
         found, status = data.View(_TAG, tags.r_data), self.status.payload
+        of_list = found.kind == _DESCRIPTORS
         m.d.comb += [
             tags.r_en.eq(self.status.valid),
             self.fault.address.eq(status.address),
-            self.fault.token.eq(Mux(found.is_query, found.token, 0)),
+            self.fault.token.eq(Mux(of_list, 0, found.token)),
+            self.fault.tokens.eq(Mux(of_list, 0, tokens_of_block(self.fault, self.block_tokens))),
         ]
         with m.If(self.status.valid & tags.r_rdy):
             with m.If(status.code == TransferCode.OKAY):
-                m.d.comb += self.landed.eq(Mux(found.is_query, 0, found.count))
+                m.d.comb += self.landed.eq(Mux(of_list, found.count, 0))
             with m.Elif(status.code == TransferCode.WINDOW):
-                refusal = Mux(found.is_query, ErrorCode.QUERY_ADDRESS, ErrorCode.DESCRIPTOR_ADDRESS)
-                m.d.comb += self.fault.code.eq(refusal)
+                of_block = Mux(found.kind == _HEADER, ErrorCode.KEY_ADDRESS, ErrorCode.QUERY_ADDRESS)
+                m.d.comb += self.fault.code.eq(Mux(of_list, ErrorCode.DESCRIPTOR_ADDRESS, of_block))
             with m.Else():
                 m.d.comb += self.fault.code.eq(ErrorCode.BUS_ERROR)
 

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.attention.query_buffer import command_layout, listed, query_layout
-from nearkv_hdl.bus.job_control import Fault
+from nearkv_hdl.bus.job_control import Fault, tokens_of_block
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import query_code_bytes
 from nearkv_hdl.spec.registers import ErrorCode
@@ -106,6 +106,7 @@ class QueryFeed(wiring.Component):
             self.fault.code.eq(Mux(gives & final & is_wrong, ErrorCode.QUERY_CODE, ErrorCode.NONE)),
             self.fault.address.eq(block.query_address),
             self.fault.token.eq(block.command.first_token),
+            self.fault.tokens.eq(tokens_of_block(self.fault, design.block_tokens)),
         ]
         with m.If(self.o_block.valid & self.o_block.ready):
             m.d.sync += loading.eq(1)

@@ -13,7 +13,7 @@ KEYS, LISTS = 0, 1  # identifiers
 
 
 class ReadPort(wiring.Component):
-    """A reader for key planes and one for descriptors and query codes, told apart by their identifier.
+    """A reader for key planes, one for descriptors, headers and codes, told apart by their identifier.
 
     Formula: addresses of both, those of lists first; a beat goes to the reader whose identifier it has. The
     memory may interleave the two, or answer one before the other: neither waits for the other's consumer.

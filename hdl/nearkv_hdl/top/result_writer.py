@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.bus.axi import axi_write
 from nearkv_hdl.bus.axi_writer import AxiWriter
 from nearkv_hdl.bus.control import ARGUMENTS
-from nearkv_hdl.bus.job_control import Fault
+from nearkv_hdl.bus.job_control import Fault, tokens_of_block
 from nearkv_hdl.bus.transfer import TransferCode
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import TOKEN_INDEX
@@ -51,7 +51,7 @@ class ResultWriter(wiring.Component):
 
     def __init__(self, design: DesignConfig) -> None:
         self.chunk_beats = min(_BURST_BEATS, design.block_tokens * SCORE_BYTES // design.bus_bytes)
-        self.bus_bytes = design.bus_bytes
+        self.bus_bytes, self.block_tokens = design.bus_bytes, design.block_tokens
         self._writer = AxiWriter(design.bus_bytes, _BURST_BEATS, _OUTSTANDING)
         super().__init__(
             {
@@ -115,6 +115,7 @@ class ResultWriter(wiring.Component):
             written.r_en.eq(ends),
             self.fault.address.eq(status.address),
             self.fault.token.eq(written.r_data),
+            self.fault.tokens.eq(tokens_of_block(self.fault, self.block_tokens)),
         ]
         with m.If(ends & (status.code != TransferCode.OKAY)):
             m.d.comb += self.fault.code.eq(Mux(refused, ErrorCode.RESULT_ADDRESS, ErrorCode.BUS_ERROR))

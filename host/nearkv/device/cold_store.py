@@ -8,13 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearkv.codec.block_header import with_headers
 from nearkv.codec.key_block import Float16, check_fp16_rows, no_headers, pack_blocks, quantise_keys
 from nearkv.codec.query import fold_query, prepare_query
+from nearkv.device.descriptors import StoredBlocks
 from nearkv.device.driver import ScorerDriver
+from nearkv.device.errors import JobError
+from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.formats import TOKEN_INDEX
 from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, KeyFormat
 
 Int64 = NDArray[np.int64]
+_GENERATION = 1  # of a block that is sealed for the first time
 
 
 @dataclass(frozen=True)
@@ -45,32 +50,45 @@ class ColdStore:
         self.driver = driver
         self.streams: dict[str, ColdStream] = {}
 
-    def open_stream(self, name: str, head_dim: int) -> ColdStream:
+    def open_stream(self, name: str, head_dim: int, identity: StreamIdentity | None = None) -> ColdStream:
         """Start the stream of one (sequence, layer, kv head).
 
-        Raises ValueError for a name in use, or a head_dim that the device's design does not score.
+        Args:
+            name: not in use.
+            head_dim: one that the device's design scores.
+            identity: what the headers of its blocks say; without it, sequences are numbered as they come.
+
+        Raises ValueError for another name or head_dim, or an identity in use.
+
         """
         if name in self.streams:
             raise ValueError(f"stream {name!r} is open already; open: {', '.join(self.streams)}")
         self.driver.design.check_head_dim(head_dim)
-        self.streams[name] = ColdStream(self.driver, name, head_dim)
+        if identity is None:
+            identity = StreamIdentity(sequence=len(self.streams))
+        for other in self.streams.values():
+            if other.identity == identity:
+                raise ValueError(f"{identity} is that of stream {other.name!r}; allowed: one of its own")
+        self.streams[name] = ColdStream(self.driver, name, head_dim, identity)
         return self.streams[name]
 
 
 class ColdStream:
     """Sealed tokens of one (sequence, layer, kv head); made by `ColdStore.open_stream`.
 
-    The device holds codes and FP16 rows; the host keeps each block's header and addresses. Token t
-    lies in block t // block_tokens. Whatever raises leaves the stream as it was.
+    The device holds codes, headers and FP16 rows; the host keeps what folding needs of each block, and its
+    addresses. Token t lies in block t // block_tokens. A block is sealed once, as its first generation.
+    Whatever raises leaves the stream as it was.
     """
 
-    def __init__(self, driver: ScorerDriver, name: str, head_dim: int) -> None:
+    def __init__(self, driver: ScorerDriver, name: str, head_dim: int, identity: StreamIdentity) -> None:
         self.name = name
+        self.identity = identity
         self.head_dim = head_dim
         self._driver = driver
         self._layout = driver.design.layout(head_dim)
         self._headers = no_headers(self._layout)
-        self._key_address: Int64 = np.empty(0, np.int64)
+        self._stored = StoredBlocks(identity, *(np.empty(0, np.int64) for _ in range(3)))
         self._row_address: Int64 = np.empty(0, np.int64)
 
     @property
@@ -81,7 +99,7 @@ class ColdStream:
     @property
     def sealed_blocks(self) -> int:
         """Blocks on the device."""
-        return len(self._key_address)
+        return len(self._stored)
 
     @property
     def sealed_tokens(self) -> int:
@@ -89,7 +107,7 @@ class ColdStream:
         return self.sealed_blocks * self.block_tokens
 
     def seal(self, keys: Float16, values: Float16) -> None:
-        """Append whole blocks: quantise the keys, write codes and FP16 rows to the device.
+        """Append whole blocks: quantise the keys, write them with headers and FP16 rows to the device.
 
         Args:
             keys: float16 [blocks · block_tokens, head_dim]; no token at all is allowed and does nothing.
@@ -110,18 +128,29 @@ class ColdStream:
             raise ValueError(f"stream {self.name!r} would pass token {TOKEN_INDEX.max}")
         blocks = quantise_keys(keys, self.block_tokens)
         # A block starts on its own mapping unit, also where a build has smaller blocks.
-        stride_bytes = -(-self._layout.block_bytes // BLOCK_ALIGN_BYTES) * BLOCK_ALIGN_BYTES
-        planes = np.zeros((len(blocks), stride_bytes), np.uint8)
-        planes[:, : self._layout.block_bytes] = pack_blocks(blocks)
+        used_bytes = self._layout.block_bytes + HEADER_BYTES
+        stride_bytes = -(-used_bytes // BLOCK_ALIGN_BYTES) * BLOCK_ALIGN_BYTES
+        index = np.arange(len(blocks))
+        first_tokens = self.sealed_tokens + index * self.block_tokens
+        generations = np.full(len(blocks), _GENERATION)
+        stored = np.zeros((len(blocks), stride_bytes), np.uint8)
+        stored[:, :used_bytes] = with_headers(
+            pack_blocks(blocks), self._layout, self.identity, first_tokens, generations
+        )
         rows = np.concatenate([keys, values], axis=1).view(np.uint8)
         address = self._driver.allocate(
-            planes.nbytes + rows.nbytes, f"stream {self.name!r} with {len(keys)} more tokens"
+            stored.nbytes + rows.nbytes, f"stream {self.name!r} with {len(keys)} more tokens"
         )
         # One transfer: blocks, then rows.
-        self._driver.access.write_memory(address, np.concatenate([planes.reshape(-1), rows.reshape(-1)]))
-        index = np.arange(len(blocks))
-        row_address = address + planes.nbytes + index * (self.block_tokens * self._layout.kv_row_bytes)
-        self._key_address = np.concatenate([self._key_address, address + index * stride_bytes])
+        self._driver.access.write_memory(address, np.concatenate([stored.reshape(-1), rows.reshape(-1)]))
+        row_address = address + stored.nbytes + index * (self.block_tokens * self._layout.kv_row_bytes)
+        known = self._stored
+        self._stored = StoredBlocks(
+            self.identity,
+            np.concatenate([known.key_addresses, address + index * stride_bytes]),
+            np.concatenate([known.first_tokens, first_tokens]),
+            np.concatenate([known.generations, generations]),
+        )
         self._row_address = np.concatenate([self._row_address, row_address])
         self._headers = self._headers.append(blocks.headers)
 
@@ -142,7 +171,8 @@ class ColdStream:
 
         Raises:
             ValueError: a wrong shape or dtype, a NaN or infinity, a block that is not sealed.
-            JobError, DeviceTimeout, DeviceError: after a retry.
+            JobError: after a retry; names stream, block and tokens if it is about a block.
+            DeviceTimeout, DeviceError: after a retry.
 
         """
         check_fp16_rows(query, "query", self.head_dim)
@@ -153,9 +183,12 @@ class ColdStream:
             return Scores(np.empty(0, np.int64), none, np.zeros(len(query), np.int64))
         formats = key_format if isinstance(key_format, KeyFormat) else tuple(map(KeyFormat, key_format))
         folded = fold_query(prepared, self._headers[indices], formats, self._driver.design.query_code)
-        first_tokens = indices * self.block_tokens
-        scores = self._driver.score(self._key_address[indices], first_tokens, folded)
-        tokens = first_tokens[:, None] + np.arange(self.block_tokens)
+        stored = self._stored[indices]
+        try:
+            scores = self._driver.score(stored, folded)
+        except JobError as error:
+            raise self._explained(error) from error
+        tokens = stored.first_tokens[:, None] + np.arange(self.block_tokens)
         return Scores(tokens.reshape(-1), scores, folded.score_fraction_bits)
 
     def fetch(self, tokens: ArrayLike) -> tuple[Float16, Float16]:
@@ -180,6 +213,12 @@ class ColdStream:
         rows = self._driver.access.read_gather(self._row_address[block] + row * row_bytes, row_bytes)
         pair = rows.view(np.float16)
         return pair[:, : self.head_dim], pair[:, self.head_dim :]
+
+    def _explained(self, error: JobError) -> JobError:
+        """The error of a job with the stream and block it is about."""
+        block = f", block {error.token // self.block_tokens}" if error.tokens else ""
+        message = f"stream {self.name!r}{block}: {error}"
+        return JobError(message, error.code, error.address, error.token, error.tokens)
 
     def _check_indices(self, values: ArrayLike, what: str, limit: int) -> Int64:
         indices = np.asarray(values)

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from nearkv.codec.query import FoldedQuery
 from nearkv.device.access import RetryingAccess
-from nearkv.device.descriptors import job_image, query_code_dtype
+from nearkv.device.descriptors import StoredBlocks, job_image, query_code_dtype
 from nearkv.device.errors import DeviceError, DeviceTimeout, JobError
 from nearkv.device.memory import BumpAllocator
-from nearkv.device.transport import Bytes, Int64, Transport
+from nearkv.device.transport import Bytes, Transport
 from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.block_header import HEADER_BYTES
 from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES
 from nearkv_hdl.spec.register_map import Register
 
@@ -67,14 +68,13 @@ class ScorerDriver:
         """Device memory for good; ValueError naming the purpose if it does not fit."""
         return self._allocator.allocate(nbytes, align_bytes, purpose)
 
-    def score(self, key_addresses: Int64, first_tokens: Int64, folded: FoldedQuery) -> NDArray[np.int32]:
-        """Score key blocks that lie in device memory.
+    def score(self, stored: StoredBlocks, folded: FoldedQuery) -> NDArray[np.int32]:
+        """Score key blocks that lie in device memory, each with its header behind it.
 
         More heads than the design's query group take several jobs over the same blocks.
 
         Args:
-            key_addresses: int64 [blocks], at least one.
-            first_tokens: int64 [blocks], token index of each block's first token.
+            stored: at least one block.
             folded: the query, folded over exactly these blocks in this order.
 
         Returns:
@@ -86,15 +86,14 @@ class ScorerDriver:
 
         """
         blocks, heads, head_dim = folded.codes.shape
-        if blocks == 0 or not len(key_addresses) == len(first_tokens) == blocks:
+        if blocks == 0 or len(stored) != blocks:
             raise ValueError(
-                f"{len(key_addresses)} key addresses and {len(first_tokens)} first tokens for {blocks}"
-                " folded blocks; allowed: as many of each, at least one"
+                f"{len(stored)} stored blocks for {blocks} folded ones; allowed: as many, at least one"
             )
         self.design.check_head_dim(head_dim)
         group = self.design.query_group
         passes = [slice(first, min(first + group, heads)) for first in range(0, heads, group)]
-        return np.concatenate([self._score_pass(key_addresses, first_tokens, folded, p) for p in passes], 1)
+        return np.concatenate([self._score_pass(stored, folded, p) for p in passes], 1)
 
     def last_job(self) -> JobCounters:
         """Read the kernel's counters of its last job."""
@@ -102,9 +101,7 @@ class ScorerDriver:
             self.access.read(reg.CYCLES), self.access.read(reg.TOKENS), self.access.read(reg.STREAMED_BYTES)
         )
 
-    def _score_pass(
-        self, key_addresses: Int64, first_tokens: Int64, folded: FoldedQuery, heads: slice
-    ) -> NDArray[np.int32]:
+    def _score_pass(self, stored: StoredBlocks, folded: FoldedQuery, heads: slice) -> NDArray[np.int32]:
         blocks, _, head_dim = folded.codes.shape
         count = heads.stop - heads.start
         tokens = blocks * self.design.block_tokens
@@ -114,13 +111,12 @@ class ScorerDriver:
         room_bytes = -(-result_bytes // DESCRIPTOR_BYTES) * DESCRIPTOR_BYTES
         result_address = self._scratch(room_bytes + blocks * DESCRIPTOR_BYTES + code_bytes)
         descriptor_address = result_address + room_bytes
-        image = job_image(
-            descriptor_address, key_addresses, first_tokens, folded, heads, self.design.query_bits
-        )
+        image = job_image(descriptor_address, stored, folded, heads, self.design.query_bits)
+        addresses = stored.key_addresses
         arguments = {
             reg.DESCRIPTOR_ADDRESS: descriptor_address,
-            reg.KEY_ADDRESS: int(key_addresses.min()),
-            reg.KEY_BYTES: int(np.ptp(key_addresses)) + self.design.layout(head_dim).block_bytes,
+            reg.KEY_ADDRESS: int(addresses.min()),
+            reg.KEY_BYTES: int(np.ptp(addresses)) + self.design.layout(head_dim).block_bytes + HEADER_BYTES,
             reg.QUERY_ADDRESS: descriptor_address + blocks * DESCRIPTOR_BYTES,
             reg.QUERY_BYTES: code_bytes,
             reg.RESULT_ADDRESS: result_address,
@@ -128,6 +124,10 @@ class ScorerDriver:
             reg.BLOCK_COUNT: blocks,
             reg.HEAD_DIM: head_dim,
             reg.HEADS: count,
+            reg.MODEL: stored.identity.model,
+            reg.SEQUENCE: stored.identity.sequence,
+            reg.LAYER: stored.identity.layer,
+            reg.KV_HEAD: stored.identity.kv_head,
         }
         what = f"job of {blocks} blocks, {count} heads, head_dim {head_dim}"
         try:
@@ -205,11 +205,14 @@ class ScorerDriver:
                 f"{what}: state {state.name}, ERROR_CODE is {found:#x}, no known error"
             ) from None
         address, token = self.access.read(reg.ERROR_ADDRESS), self.access.read(reg.ERROR_TOKEN)
+        tokens = self.access.read(reg.ERROR_TOKENS)
+        whose = f", tokens {token} to {token + tokens - 1}" if tokens else ""
         return JobError(
-            f"{what}: state {state.name}, error {code.name} at address {address:#x}, block of token {token}",
+            f"{what}: state {state.name}, error {code.name} at address {address:#x}{whose}",
             code,
             address,
             token,
+            tokens,
         )
 
     def _check_identity(self) -> None:

@@ -35,11 +35,13 @@ class JobError(DeviceError):
         code: the sticky error code.
         address: device address the error is about, 0 if none.
         token: first token of the block the error is about.
+        tokens: how many tokens from there on, 0 if it is about no block.
 
     """
 
-    def __init__(self, message: str, code: ErrorCode, address: int, token: int) -> None:
+    def __init__(self, message: str, code: ErrorCode, address: int, token: int, tokens: int = 0) -> None:
         super().__init__(message)
         self.code = code
         self.address = address
         self.token = token
+        self.tokens = tokens

@@ -204,7 +204,8 @@ async def the_first_error_stays_until_reset(dut: Any) -> None:
     bench = await bench_of(dut)
 
     def fault(code: reg.ErrorCode, address: int, token: int) -> int:
-        return int(Fault.const({"code": code, "address": address, "token": token}).as_value().value)
+        values = {"code": code, "address": address, "token": token, "tokens": token // 7}
+        return int(Fault.const(values).as_value().value)
 
     assert await bench.start_job()
     await bench.pulse(fault_valid=1, fault=fault(reg.ErrorCode.KEY_ADDRESS, (1 << 64) - 4096, 77))
@@ -215,6 +216,7 @@ async def the_first_error_stays_until_reset(dut: Any) -> None:
         assert await bench.read(reg.ERROR_CODE) == reg.ErrorCode.KEY_ADDRESS
         assert await bench.read(reg.ERROR_ADDRESS) == (1 << 64) - 4096
         assert await bench.read(reg.ERROR_TOKEN) == 77
+        assert await bench.read(reg.ERROR_TOKENS) == 11
         assert await bench.fields(reg.STATUS) == {"state": reg.JobState.FAILED}
         assert await bench.fields(reg.CTRL) == {"ap_done": 1, "ap_idle": 1, "ap_ready": 1}
         assert await bench.fields(reg.EVENTS) == {"failed": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nearkv.device.descriptors import query_code_dtype
+from nearkv.device.descriptors import pack_shifts, query_code_dtype, unpack_shifts
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES
@@ -16,7 +16,9 @@ Bend = Callable[[Job, DesignConfig], None]
 _TOP_LINE = (1 << 64) - 64  # the last aligned address there is
 
 
-def _argument(register: Register, value: int | None = None, *, add: int = 0) -> Bend:
+def argument(register: Register, value: int | None = None, *, add: int = 0) -> Bend:
+    """An argument set to a value, or moved from its own."""
+
     def bend(job: Job, _design: DesignConfig) -> None:
         job.arguments[register] = (job.arguments[register] if value is None else value) + add
 
@@ -31,17 +33,21 @@ def _descriptor(block: int, **changes: Any) -> Bend:
     return bend
 
 
-def _moved(block: int, name: str, add: int) -> Bend:
+def moved(block: int, name: str, add: int) -> Bend:
+    """A number of a descriptor moved from its own, modulo its range."""
+
     def bend(job: Job, _design: DesignConfig) -> None:
         old = int(job.descriptors[block][name])
-        job.descriptors[block][name] = (old + add) % (1 << 64)
+        job.descriptors[block][name] = (old + add) % (1 << 8 * job.descriptors.dtype[name].itemsize)
 
     return bend
 
 
 def _shift(block: int, head: int, value: int) -> Bend:
     def bend(job: Job, _design: DesignConfig) -> None:
-        job.descriptors["shift"][block, head] = value
+        shifts = unpack_shifts(job.descriptors["shifts"], job.arguments[reg.HEADS])
+        shifts[block, head] = value
+        job.descriptors["shifts"] = pack_shifts(shifts)
 
     return bend
 
@@ -50,7 +56,9 @@ def _too_many_heads(job: Job, design: DesignConfig) -> None:
     job.arguments[reg.HEADS] = design.query_group + 1
 
 
-def _both(first: Bend, second: Bend) -> Bend:
+def both(first: Bend, second: Bend) -> Bend:
+    """One after the other."""
+
     def bend(job: Job, design: DesignConfig) -> None:
         first(job, design)
         second(job, design)
@@ -60,23 +68,23 @@ def _both(first: Bend, second: Bend) -> Bend:
 
 # Found before a key is read, so that all registers but CYCLES must agree. Jobs have 5 blocks and 2 heads.
 BEFORE_STREAMING: tuple[Bend, ...] = (
-    _argument(reg.BLOCK_COUNT, 0),
-    _argument(reg.HEADS, 0),
+    argument(reg.BLOCK_COUNT, 0),
+    argument(reg.HEADS, 0),
     _too_many_heads,
-    _argument(reg.HEADS, (1 << 31) + 2),
-    _argument(reg.HEADS, 1),
-    _argument(reg.HEAD_DIM, 65),
-    _argument(reg.HEAD_DIM, (1 << 20) + 64),
-    _argument(reg.HEAD_DIM, 128),
-    _argument(reg.RESULT_ADDRESS, add=4),
-    _argument(reg.RESULT_ADDRESS, _TOP_LINE),
-    _argument(reg.RESULT_BYTES, add=-1),
-    _argument(reg.DESCRIPTOR_ADDRESS, add=32),
-    _argument(reg.DESCRIPTOR_ADDRESS, _TOP_LINE),
-    _argument(reg.KEY_BYTES, add=-1),
-    _argument(reg.KEY_ADDRESS, add=1),
-    _argument(reg.QUERY_BYTES, add=-1),
-    _argument(reg.QUERY_ADDRESS, add=1),
+    argument(reg.HEADS, (1 << 31) + 2),
+    argument(reg.HEADS, 1),
+    argument(reg.HEAD_DIM, 65),
+    argument(reg.HEAD_DIM, (1 << 20) + 64),
+    argument(reg.HEAD_DIM, 128),
+    argument(reg.RESULT_ADDRESS, add=4),
+    argument(reg.RESULT_ADDRESS, _TOP_LINE),
+    argument(reg.RESULT_BYTES, add=-1),
+    argument(reg.DESCRIPTOR_ADDRESS, add=32),
+    argument(reg.DESCRIPTOR_ADDRESS, _TOP_LINE),
+    argument(reg.KEY_BYTES, add=-1),
+    argument(reg.KEY_ADDRESS, add=1),
+    argument(reg.QUERY_BYTES, add=-1),
+    argument(reg.QUERY_ADDRESS, add=1),
     _descriptor(0, head_dim=128),
     _descriptor(4, head_dim=0),
     _descriptor(2, heads=1),
@@ -84,18 +92,18 @@ BEFORE_STREAMING: tuple[Bend, ...] = (
     _descriptor(1, key_format=2),
     _descriptor(1, key_format=129),
     _shift(1, 0, 8),
-    _shift(4, 1, 255),
-    _moved(1, "key_address", 64),
-    _moved(1, "key_address", 64 * 4096),
-    _moved(3, "key_address", -64 * 4096),
-    _moved(3, "key_address", 1 << 63),
-    _moved(1, "query_address", 32),
-    _moved(1, "query_address", 1 << 20),
-    _moved(3, "query_address", -(1 << 20)),
-    _moved(3, "query_address", 1 << 63),
-    _both(_descriptor(3, key_format=2), _descriptor(2, heads=1, key_format=3)),
-    _both(_shift(2, 1, 9), _moved(2, "query_address", 1)),
-    _both(_descriptor(4, heads=0), _argument(reg.RESULT_BYTES, 0)),
+    _shift(4, 1, 15),
+    moved(1, "key_address", 64),
+    moved(1, "key_address", 64 * 4096),
+    moved(3, "key_address", -64 * 4096),
+    moved(3, "key_address", 1 << 63),
+    moved(1, "query_address", 32),
+    moved(1, "query_address", 1 << 20),
+    moved(3, "query_address", -(1 << 20)),
+    moved(3, "query_address", 1 << 63),
+    both(_descriptor(3, key_format=2), _descriptor(2, heads=1, key_format=3)),
+    both(_shift(2, 1, 9), moved(2, "query_address", 1)),
+    both(_descriptor(4, heads=0), argument(reg.RESULT_BYTES, 0)),
 )
 
 
@@ -122,6 +130,6 @@ WHILE_STREAMING: tuple[Bend, ...] = (
     _bad_code,
     _first_bad_code,
     _overflow,
-    _both(_overflow, _bad_code),
-    _both(_bad_code, _first_bad_code),
+    both(_overflow, _bad_code),
+    both(_bad_code, _first_bad_code),
 )

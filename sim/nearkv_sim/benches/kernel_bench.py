@@ -17,10 +17,12 @@ from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.top.read_port import KEYS
 from nearkv_sim.benches.harness import report
 from nearkv_sim.benches.kernel_bad_jobs import BEFORE_STREAMING, WHILE_STREAMING
+from nearkv_sim.benches.kernel_damage import DAMAGED
 from nearkv_sim.benches.kernel_harness import COUNTED, ERRORS, STATE, KernelBench
 from nearkv_sim.benches.kernel_jobs import Job, random_job
 from nearkv_sim.card.card import MEMORY_BASE
 
+WHAT = ("list", "header", "query", "keys", "results")  # what a job reads and writes
 _TIMEOUT_MS = 20  # 2,000,000 cycles
 
 
@@ -75,7 +77,7 @@ async def jobs_that_are_wrong_from_the_start(dut: Any) -> None:
 async def jobs_that_fail_under_way(dut: Any) -> None:
     """Error registers as the card model's, nothing written outside the results; then a good job."""
     bench = await bench_of(dut)
-    for index, bend in enumerate(WHILE_STREAMING * 2):
+    for index, bend in enumerate(WHILE_STREAMING * 2 + DAMAGED):
         bench.pause(0.3 * (index % 2))
         job = job_of(bench, 5, 2)
         bend(job, bench.design)
@@ -88,14 +90,15 @@ async def jobs_that_fail_under_way(dut: Any) -> None:
         )
         assert found == expected
         await bench.recover()
-        await bench.run(job_of(bench, 2, 1))
+        if index % 5 == 0:
+            await bench.run(job_of(bench, 2, 1))
 
 
 @cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
 async def errors_of_the_memory(dut: Any) -> None:
     """SLVERR and DECERR at the first, a middle and the last beat of all that is read, and of results."""
     bench = await bench_of(dut)
-    for index, (what, place) in enumerate(product(("list", "query", "keys", "results"), (0, 0.5, 1))):
+    for index, (what, place) in enumerate(product(WHAT, (0, 0.5, 1))):
         bench.pause(0.3 * (index % 2))
         job = job_of(bench, 5, 2)
         start, nbytes, block = job.range_of(what, bench.design)
@@ -105,12 +108,14 @@ async def errors_of_the_memory(dut: Any) -> None:
         bench.memory.bad = {address: response}
         await bench.begin(job)
         await bench.wait()
-        token = 0 if what == "list" else int(job.descriptors[block]["first_token"])
+        token, tokens = int(job.descriptors[block]["first_token"]), bench.design.block_tokens
+        if what == "list":
+            token = tokens = 0
         assert await bench.read(reg.STATUS) == reg.JobState.FAILED
         errors = [await bench.read(register) for register in ERRORS]
         if what == "results":  # of a burst
             address = address // 64 * 64
-        assert errors == [reg.ErrorCode.BUS_ERROR, address, token], (what, place)
+        assert errors == [reg.ErrorCode.BUS_ERROR, address, token, tokens], (what, place)
         bench.memory.bad = {}
         # The card's memory never fails, so that the model has written its results.
         found, expected = bench.memory.content, bench.model.content

@@ -13,6 +13,7 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, First, RisingEdge, Timer
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiSlaveRead, AxiSlaveWrite
+from numpy.typing import NDArray
 
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.register_map import WORD_BYTES, Register
@@ -24,7 +25,7 @@ from nearkv_sim.card.card import MEMORY_BASE
 from nearkv_sim.packaging.kernel import CLOCK, CONTROL, MEMORY, RESET
 
 JOB_CYCLES = 60_000  # more than any job here takes
-ERRORS = (reg.ERROR_CODE, reg.ERROR_ADDRESS, reg.ERROR_TOKEN)
+ERRORS = (reg.ERROR_CODE, reg.ERROR_ADDRESS, reg.ERROR_TOKEN, reg.ERROR_TOKENS)
 STATE = (reg.STATUS, reg.CTRL, reg.ISR, reg.EVENTS, *ERRORS)
 # CYCLES alone depends on the memory.
 COUNTED = tuple(register for register in reg.COUNTERS if register is not reg.CYCLES)
@@ -160,13 +161,18 @@ class KernelBench:
 
     async def begin(self, job: Job) -> None:
         """Lay a job out in both memories and start it on both."""
-        offset = job.arguments[reg.DESCRIPTOR_ADDRESS] - MEMORY_BASE
-        if 0 <= offset < MEMORY_BYTES:
-            self.memory.content[offset : offset + len(job.image)] = job.image.tobytes()
+        self._lay_out(job.arguments[reg.DESCRIPTOR_ADDRESS], job.image)
+        for address, block in zip(job.key_addresses, job.keys, strict=True):
+            self._lay_out(address, block)
         self.model.load(bytes(self.memory.content))
         for register, value in job.arguments.items():
             await self.write(register, value)
         await self.write(reg.CTRL, reg.CTRL.mask("ap_start"))
+
+    def _lay_out(self, address: int, data: NDArray[np.uint8]) -> None:
+        offset = address - MEMORY_BASE
+        if 0 <= offset < MEMORY_BYTES:
+            self.memory.content[offset : offset + len(data)] = data.tobytes()
 
     async def wait(self) -> None:
         """Until the interrupt, which must come."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv.codec.block_header import with_headers
 from nearkv.codec.query import FoldedQuery
-from nearkv.device.descriptors import DESCRIPTOR_DTYPE, job_image, query_code_dtype
+from nearkv.device.descriptors import DESCRIPTOR_DTYPE, StoredBlocks, job_image, query_code_dtype
 from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat
@@ -39,12 +41,16 @@ class Job:
     Attributes:
         arguments: by register.
         image: descriptors and codes, uint8, to be written to DESCRIPTOR_ADDRESS.
+        keys: blocks with their headers, uint8 [blocks, bytes].
+        key_addresses: where they are to be written.
         formats: of each block.
 
     """
 
     arguments: dict[Register, int]
     image: NDArray[np.uint8]
+    keys: NDArray[np.uint8]
+    key_addresses: list[int]
     formats: tuple[KeyFormat, ...] = field(default=())
 
     @property
@@ -54,7 +60,7 @@ class Job:
         return self.image[:end].view(DESCRIPTOR_DTYPE)
 
     def range_of(self, what: str, design: DesignConfig) -> tuple[int, int, int]:
-        """Address, bytes and block of the list, or of a block's "query", "keys" or "results".
+        """Address, bytes and block of the list, or of a block's "header", "query", "keys" or "results".
 
         The block is the first of those whose keys lie highest, so that nobody else reads them before.
         """
@@ -65,6 +71,8 @@ class Job:
         heads, head_dim = self.arguments[reg.HEADS], self.arguments[reg.HEAD_DIM]
         if what == "keys":
             return int(keys[block]), design.layout(head_dim).streamed_bytes(self.formats[block]), block
+        if what == "header":
+            return int(keys[block]) + design.layout(head_dim).block_bytes, HEADER_BYTES, block
         if what == "query":
             nbytes = heads * head_dim * query_code_dtype(design.query_bits).itemsize
             return int(self.descriptors["query_address"][block]), nbytes, block
@@ -80,7 +88,7 @@ def random_job(
     head_dim: int,
     formats: Sequence[KeyFormat] = tuple(KeyFormat),
 ) -> Job:
-    """A good job over random blocks of the memory, windows exact to the byte."""
+    """A good job over random blocks, windows exact to the byte; a block may come more than once."""
     design = DESIGNS[design_name]
     limit = design.query_code.max
     chosen = tuple(KeyFormat(value) for value in rng.choice(formats, blocks))
@@ -91,26 +99,33 @@ def random_job(
         score_fraction_bits=np.zeros(heads, np.int64),
         key_format=chosen,
     )
-    addresses = MEMORY_BASE + KEYS + BLOCK_ALIGN_BYTES * rng.choice(KEY_SLOTS, blocks)
+    layout = design.layout(head_dim)
+    slots = -(-(layout.block_bytes + HEADER_BYTES) // BLOCK_ALIGN_BYTES)
+    place = rng.choice(KEY_SLOTS // slots, blocks)
+    # A block has one first token, however often it is listed.
+    tokens_of, generations_of = rng.integers(0, 1 << 32, (2, KEY_SLOTS))
+    stored = StoredBlocks(
+        StreamIdentity(*rng.integers(0, 1 << 32, 2).tolist(), *rng.integers(0, 1 << 16, 2).tolist()),
+        MEMORY_BASE + KEYS + BLOCK_ALIGN_BYTES * slots * place,
+        tokens_of[place],
+        generations_of[place],
+    )
+    planes = rng.integers(0, 256, (KEY_SLOTS, layout.block_bytes)).astype(np.uint8)[place]
+    keys = with_headers(planes, layout, stored.identity, stored.first_tokens, stored.generations)
     result_bytes = blocks * design.block_tokens * heads * SCORE_BYTES
     image_address = MEMORY_BASE + IMAGE + 64 * int(rng.integers(64))
     image = job_image(
         image_address,
-        addresses,
-        rng.integers(0, 1 << 32, blocks),
+        stored,
         folded,
         slice(0, heads),
         design.query_bits,
     )
-    layout = design.layout(head_dim)
-    end = max(
-        int(address) + layout.streamed_bytes(key_format)
-        for address, key_format in zip(addresses, chosen, strict=True)
-    )
+    addresses = stored.key_addresses
     arguments = {
         reg.DESCRIPTOR_ADDRESS: image_address,
         reg.KEY_ADDRESS: int(addresses.min()),
-        reg.KEY_BYTES: end - int(addresses.min()),
+        reg.KEY_BYTES: int(np.ptp(addresses)) + layout.block_bytes + HEADER_BYTES,
         reg.QUERY_ADDRESS: image_address + blocks * DESCRIPTOR_BYTES,
         reg.QUERY_BYTES: len(image) - blocks * DESCRIPTOR_BYTES,
         reg.RESULT_ADDRESS: MEMORY_BASE + RESULTS + 64 * int(rng.integers(64)),
@@ -118,10 +133,14 @@ def random_job(
         reg.BLOCK_COUNT: blocks,
         reg.HEAD_DIM: head_dim,
         reg.HEADS: heads,
+        reg.MODEL: stored.identity.model,
+        reg.SEQUENCE: stored.identity.sequence,
+        reg.LAYER: stored.identity.layer,
+        reg.KV_HEAD: stored.identity.kv_head,
     }
     assert IMAGE + 64 * 64 + len(image) <= KEYS
     assert RESULTS + 64 * 64 + result_bytes <= IMAGE
-    return Job(arguments, image, chosen)
+    return Job(arguments, image, keys, addresses.tolist(), chosen)
 
 
 class CardModel:

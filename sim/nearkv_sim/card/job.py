@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.device.descriptors import DESCRIPTOR_DTYPE, query_code_dtype
+from nearkv.device.descriptors import DESCRIPTOR_DTYPE, query_code_dtype, unpack_shifts
 from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.block_header import HEADER_BYTES
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import SHIFT
 from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat
 from nearkv_hdl.spec.register_map import Register
+from nearkv_sim.card.block_headers import read_headers
 from nearkv_sim.card.memory import DeviceMemory, UnwrittenMemory
 from nearkv_sim.card.register_file import RegisterFile
 from nearkv_sim.engines import ScoringJob
@@ -26,11 +28,12 @@ Int64 = NDArray[np.int64]
 class JobFault(Exception):
     """What stops a job, as it appears in the error registers."""
 
-    def __init__(self, code: reg.ErrorCode, address: int = 0, token: int = 0) -> None:
+    def __init__(self, code: reg.ErrorCode, address: int = 0, token: int = 0, tokens: int = 0) -> None:
         super().__init__(f"{code.name} at {address:#x}, token {token}")
         self.code = code
         self.address = address
         self.token = token
+        self.tokens = tokens
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,13 @@ class _Window:
         return misaligned | (addresses < self.low) | (addresses + nbytes > self.high)
 
 
-def load_job(registers: RegisterFile, memory: DeviceMemory, design: DesignConfig) -> ScoringJob:
+def load_job(
+    registers: RegisterFile, memory: DeviceMemory, design: DesignConfig
+) -> tuple[ScoringJob, NDArray[np.uint32]]:
     """Read and check the job that the argument registers describe.
 
-    Nothing outside the windows is read. Raises JobFault for the first block that is wrong.
+    Nothing outside the windows is read. Returns the job, and what the CRC32C of its blocks' planes must be,
+    uint32 [blocks, 2]. Raises JobFault for the first block that is wrong.
     """
     blocks, heads = registers[reg.BLOCK_COUNT], registers[reg.HEADS]
     head_dim = registers[reg.HEAD_DIM]
@@ -66,20 +72,22 @@ def load_job(registers: RegisterFile, memory: DeviceMemory, design: DesignConfig
     layout = design.layout(head_dim)
     int4 = descriptors["key_format"] == KeyFormat.INT4
     streamed_bytes = np.where(int4, layout.plane_bytes, layout.block_bytes)
+    shift = unpack_shifts(descriptors["shifts"], heads)
     code_dtype = query_code_dtype(design.query_bits)
     query_bytes = heads * head_dim * code_dtype.itemsize
     keys = _window(registers, memory, reg.KEY_ADDRESS, reg.KEY_BYTES)
     queries = _window(registers, memory, reg.QUERY_ADDRESS, reg.QUERY_BYTES)
-    _raise_first(
+    raise_first(
         tokens,
+        design.block_tokens,
         [
             (reg.ErrorCode.HEAD_DIM, descriptors["head_dim"] != head_dim, None),
             (reg.ErrorCode.HEADS, descriptors["heads"] != heads, None),
             (reg.ErrorCode.KEY_FORMAT, descriptors["key_format"] > max(KeyFormat), None),
-            (reg.ErrorCode.SHIFT, descriptors["shift"][:, :heads].max(axis=1) > SHIFT.max, None),
+            (reg.ErrorCode.SHIFT, shift.max(axis=1) > SHIFT.max, None),
             (
                 reg.ErrorCode.KEY_ADDRESS,
-                keys.excludes(key_address, streamed_bytes, BLOCK_ALIGN_BYTES),
+                keys.excludes(key_address, layout.block_bytes + HEADER_BYTES, BLOCK_ALIGN_BYTES),
                 descriptors["key_address"],
             ),
             (
@@ -89,26 +97,40 @@ def load_job(registers: RegisterFile, memory: DeviceMemory, design: DesignConfig
             ),
         ],
     )
+    header_address = key_address + layout.block_bytes
     try:
-        rows = memory.gather(query_address, query_bytes)
         at = [(int(address), int(size)) for address, size in zip(key_address, streamed_bytes, strict=True)]
         planes = tuple(memory.read(*place) for place in at)
+        headers, damaged, differ = read_headers(registers, memory, layout, header_address, descriptors)
+        rows = memory.gather(query_address, query_bytes)
     except UnwrittenMemory as error:
-        block = int(np.argmax((key_address == error.address) | (query_address == error.address)))
-        raise JobFault(reg.ErrorCode.UNWRITTEN, error.address, int(tokens[block])) from None
+        places = np.stack([key_address, header_address, query_address])
+        block = int(np.argmax((places == error.address).any(axis=0)))
+        raise JobFault(
+            reg.ErrorCode.UNWRITTEN, error.address, int(tokens[block]), design.block_tokens
+        ) from None
     codes = rows.view(code_dtype).reshape(blocks, heads, head_dim).astype(np.int16)
     outside = np.abs(codes.astype(np.int32)).max(axis=(1, 2)) > design.query_code.max
-    _raise_first(tokens, [(reg.ErrorCode.QUERY_CODE, outside, descriptors["query_address"])])
-    return ScoringJob(
+    raise_first(
+        tokens,
+        design.block_tokens,
+        [
+            (reg.ErrorCode.HEADER_CRC, damaged, header_address),
+            (reg.ErrorCode.HEADER_IDENTITY, differ, header_address),
+            (reg.ErrorCode.QUERY_CODE, outside, descriptors["query_address"]),
+        ],
+    )
+    job = ScoringJob(
         head_dim=head_dim,
         planes=planes,
         sources=tuple((address, memory.generation(address, size)) for address, size in at),
         key_formats=tuple(KeyFormat(value) for value in descriptors["key_format"].tolist()),
         first_tokens=tokens,
         query_codes=codes,
-        shift=descriptors["shift"][:, :heads].astype(np.int64),
+        shift=shift,
         bias=descriptors["bias"][:, :heads].astype(np.int64),
     )
+    return job, headers["plane_crc32c"]
 
 
 def _signed(addresses: NDArray[np.uint64]) -> Int64:
@@ -137,11 +159,23 @@ def _read_descriptors(registers: RegisterFile, memory: DeviceMemory, blocks: int
         raise JobFault(reg.ErrorCode.UNWRITTEN, address) from None
 
 
-def _raise_first(tokens: Int64, checks: list[tuple[reg.ErrorCode, Bools, NDArray[np.uint64] | None]]) -> None:
-    """Raise for the first block that fails a check, by the first check that it fails."""
+def raise_first(
+    tokens: Int64,
+    block_tokens: int,
+    checks: list[tuple[reg.ErrorCode, Bools, NDArray[np.uint64] | Int64 | None]],
+) -> None:
+    """Raise JobFault for the first block that fails a check, by the first check that it fails.
+
+    Args:
+        tokens: int64 [blocks], the first of each block.
+        block_tokens: tokens of a block.
+        checks: code, bool [blocks] that tells which fail, addresses of the blocks if the error has one.
+
+    """
     failed = np.stack([bad for _, bad, _ in checks])
     if not failed.any():
         return
     block = int(np.argmax(failed.any(axis=0)))
     code, _, addresses = checks[int(np.argmax(failed[:, block]))]
-    raise JobFault(code, 0 if addresses is None else int(addresses[block]), int(tokens[block]))
+    address = 0 if addresses is None else int(addresses[block])
+    raise JobFault(code, address, int(tokens[block]), block_tokens)

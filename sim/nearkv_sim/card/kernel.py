@@ -11,9 +11,9 @@ from nearkv.codec.crc import crc32c
 from nearkv.device.transport import Bytes
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_sim.card.job import JobFault, load_job
+from nearkv_sim.card.job import JobFault, load_job, raise_first
 from nearkv_sim.card.memory import DeviceMemory
-from nearkv_sim.card.plane_crc import PlaneCrcs
+from nearkv_sim.card.plane_crc import PlaneCrcs, differing_planes, joined
 from nearkv_sim.card.register_file import RegisterFile
 from nearkv_sim.engines import Engine, EngineStalled, ScoreOverflow
 
@@ -124,7 +124,14 @@ class Kernel:
             self._job = _Job(at_ps, _NEVER_PS)
 
     def _run(self, at_ps: int) -> _Job:
-        job = load_job(self._registers, self._memory, self._design)
+        job, expected = load_job(self._registers, self._memory, self._design)
+        crcs = self._plane_crcs.of_blocks(job)
+        plane_bytes = self._design.layout(job.head_dim).plane_bytes
+        differs, plane = differing_planes(crcs, expected)
+        addresses = np.array([address for address, _ in job.sources]) + plane * plane_bytes
+        raise_first(
+            job.first_tokens, self._design.block_tokens, [(reg.ErrorCode.KEY_CRC, differs, addresses)]
+        )
         outcome = self._engine.run(job)
         return _Job(
             start_ps=at_ps,
@@ -134,7 +141,7 @@ class Kernel:
             cycles=outcome.cycles,
             tokens=len(outcome.scores),
             streamed_bytes=sum(len(planes) for planes in job.planes),
-            streamed_crc32c=self._plane_crcs.of_job(job),
+            streamed_crc32c=joined(crcs, plane_bytes),
         )
 
     def _finish(self, job: _Job) -> None:
@@ -172,3 +179,4 @@ class Kernel:
         self._registers[reg.ERROR_CODE] = fault.code
         self._registers[reg.ERROR_ADDRESS] = fault.address
         self._registers[reg.ERROR_TOKEN] = fault.token
+        self._registers[reg.ERROR_TOKENS] = fault.tokens

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearkv.codec.crc import crc32c_combine, crc32c_rows
+from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_sim.engines import ScoringJob
 
 _CACHED_BLOCKS = 1 << 16
@@ -14,20 +16,47 @@ class PlaneCrcs:
     """Remembers the CRCs of blocks by address, generation and length."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int], int] = {}
+        self._known: dict[tuple[int, int, int], tuple[int, ...]] = {}
 
-    def of_job(self, job: ScoringJob) -> int:
-        """CRC32C of all planes that the job streams, in list order."""
+    def of_blocks(self, job: ScoringJob) -> list[tuple[int, ...]]:
+        """Per block the CRC32C of each plane that is streamed: high and low, or high alone."""
         keys = [(*source, len(planes)) for source, planes in zip(job.sources, job.planes, strict=True)]
-        planes_of = dict(zip(keys, job.planes, strict=True))
-        if len(self._known) + len(planes_of) > _CACHED_BLOCKS:
+        if len(self._known) + len(keys) > _CACHED_BLOCKS:
             self._known.clear()
-        unknown = [key for key in planes_of if key not in self._known]
-        for nbytes in {key[2] for key in unknown}:
-            same = [key for key in unknown if key[2] == nbytes]
-            crcs = crc32c_rows(np.stack([planes_of[key] for key in same])).tolist()
-            self._known.update(zip(same, crcs, strict=True))
-        crc = 0
-        for key in keys:
-            crc = crc32c_combine(crc, self._known[key], key[2])
-        return crc
+        count_of = {KeyFormat.INT8: 2, KeyFormat.INT4: 1}
+        unknown = {
+            key: planes.reshape(count_of[key_format], -1)
+            for key, planes, key_format in zip(keys, job.planes, job.key_formats, strict=True)
+            if key not in self._known
+        }
+        if unknown:
+            crcs = iter(crc32c_rows(np.concatenate(list(unknown.values()))).tolist())
+            for key, planes in unknown.items():
+                self._known[key] = tuple(next(crcs) for _ in planes)
+        return [self._known[key] for key in keys]
+
+
+def differing_planes(
+    crcs: list[tuple[int, ...]], expected: NDArray[np.uint32]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which blocks have a plane whose CRC is not the expected one, and the first such plane of each.
+
+    Args:
+        crcs: per block, of the planes that were streamed.
+        expected: uint32 [blocks, 2].
+
+    """
+    planes = np.array(
+        [(*of_block, wanted[1])[:2] for of_block, wanted in zip(crcs, expected.tolist(), strict=True)]
+    )
+    differs = planes != expected
+    return differs.any(axis=1), differs.argmax(axis=1)
+
+
+def joined(crcs: list[tuple[int, ...]], plane_bytes: int) -> int:
+    """CRC32C of all these planes in list order."""
+    crc = 0
+    for of_block in crcs:
+        for of_plane in of_block:
+            crc = crc32c_combine(crc, of_plane, plane_bytes)
+    return crc

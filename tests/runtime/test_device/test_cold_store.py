@@ -9,6 +9,7 @@ from nearkv.codec.key_block import quantise_keys
 from nearkv.codec.query import fold_query, prepare_query
 from nearkv.device.cold_store import ColdStore
 from nearkv.device.driver import ScorerDriver
+from nearkv_hdl.spec.block_header import StreamIdentity
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_sim.card import SimulatedCard
@@ -123,7 +124,7 @@ def test_traffic_of_each_operation_by_hand(store, rng):
     )
     query = rng.standard_normal((3, 64)).astype(np.float16)
     image = 2 * (64 + 3 * 64 * 2)  # per block its descriptor and 16-bit codes of three heads
-    arguments = 7 * 2 * word + 3 * word
+    arguments = 7 * 2 * word + 7 * word
     handshake = 3 * word  # ap_start, interrupt status, ap_continue
     interrupt, status = word, word
     assert traffic(stream.score, query, [0, 1]) == (
@@ -168,6 +169,8 @@ def test_bad_input_is_refused_and_changes_nothing(store):
     stream = store.open_stream("s", 64)
     with pytest.raises(ValueError, match="stream 's' is open already"):
         store.open_stream("s", 64)
+    with pytest.raises(ValueError, match=r"sequence=0.* is that of stream 's'; allowed: one of its own"):
+        store.open_stream("t", 64, StreamIdentity())
     good = np.ones((BLOCK, 64), np.float16)
     nan, inf = good.copy(), good.copy()
     nan[3, 5], inf[0, 0] = np.nan, np.inf

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nearkv.codec.block_header import with_headers
 from nearkv.codec.key_block import BlockHeaders, KeyBlocks, dequantise_keys, pack_blocks
 from nearkv.codec.query import FoldedQuery, fold_query, prepare_query
-from nearkv.device.descriptors import job_image
+from nearkv.device.descriptors import StoredBlocks, job_image
 from nearkv.device.driver import JobCounters, ScorerDriver
 from nearkv.device.transport import open_transport
 from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.designs import DESIGNS as ALL_DESIGNS
 from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, BlockDescriptor, KeyFormat
 from nearkv_sim.golden.scorer import ScorerModel
@@ -24,15 +26,28 @@ def transport_name(request):
     return request.param
 
 
-def store(driver, blocks):
-    """Write key blocks to the device; returns their addresses."""
-    planes = pack_blocks(blocks)
-    address = driver.allocate(planes.nbytes + 4096 * len(blocks), "test keys")
-    size = -(-blocks.layout.block_bytes // 4096) * 4096
-    addresses = address + size * np.arange(len(blocks))
-    for at, block in zip(addresses.tolist(), planes, strict=True):
+IDENTITY = StreamIdentity(model=0xFFFF_FFFF, sequence=3, layer=61, kv_head=7)
+
+
+def store(driver, blocks, first_tokens=None):
+    """Write key blocks with their headers to the device; returns where they are."""
+    count = len(blocks)
+    if first_tokens is None:
+        first_tokens = np.arange(count) * blocks.layout.block_tokens
+    size = -(-(blocks.layout.block_bytes + HEADER_BYTES) // 4096) * 4096
+    addresses = driver.allocate(size * count, "test keys") + size * np.arange(count)
+    stored = StoredBlocks(IDENTITY, addresses, first_tokens, 5 + np.arange(count))
+    write(driver, stored, blocks)
+    return stored
+
+
+def write(driver, stored, blocks):
+    """Blocks with their headers."""
+    written = with_headers(
+        pack_blocks(blocks), blocks.layout, stored.identity, stored.first_tokens, stored.generations
+    )
+    for at, block in zip(stored.key_addresses.tolist(), written, strict=True):
         driver.access.write_memory(at, block)
-    return addresses
 
 
 def random_query(rng, heads, head_dim):
@@ -53,7 +68,7 @@ def test_hand_made_block(driver):
     codes[0, :4, 1] = [-128, -1, 0, 127]
     codes[0, :, 0] = 99  # must not count
     table = np.ones((1, 64), np.float16)
-    addresses = store(driver, KeyBlocks(BlockHeaders(layout, table, table, codes[:, 0]), codes))
+    stored = store(driver, KeyBlocks(BlockHeaders(layout, table, table, codes[:, 0]), codes))
     query = np.zeros((1, 1, 64), np.int16)
     query[0, 0, 1] = 3
     expected = [-7 - 12 * 128, -7 - 12, -7, -7 + 12 * 127]
@@ -62,7 +77,7 @@ def test_hand_made_block(driver):
         (INT4, [-7 - 12 * 128, -7 - 12 * 16, -7, -7 + 12 * 112]),
     ):
         folded = FoldedQuery(query, np.array([[2]]), np.array([[-7]]), np.array([0]), (key_format,))
-        scores = driver.score(addresses, np.array([0]), folded)
+        scores = driver.score(stored, folded)
         assert scores.dtype == np.int32
         assert scores.shape == (design.block_tokens, 1)
         assert scores[:4, 0].tolist() == codes_seen
@@ -72,11 +87,11 @@ def test_hand_made_block(driver):
 @pytest.mark.parametrize("heads", range(1, 9))
 def test_every_number_of_heads(driver, rng, random_keys, heads):
     blocks = random_keys(driver.design, 3, 64)
-    addresses = store(driver, blocks)
+    stored = store(driver, blocks)
     query = prepare_query(random_query(rng, heads, 64))
     folded = fold_query(query, blocks.headers, (INT8, INT4, INT8), driver.design.query_code)
     jobs = driver.transport.counters.jobs
-    scores = driver.score(addresses, np.arange(3) * 16, folded)
+    scores = driver.score(stored, folded)
     assert np.array_equal(scores, golden(driver.design, blocks, folded))
     assert driver.transport.counters.jobs - jobs == -(-heads // driver.design.query_group)
 
@@ -86,11 +101,11 @@ def test_every_number_of_heads(driver, rng, random_keys, heads):
 def test_every_head_dim_and_format(driver, rng, random_keys, head_dim, formats):
     design = driver.design
     blocks = random_keys(design, len(formats), head_dim)
-    addresses = store(driver, blocks)
+    stored = store(driver, blocks)
     query = random_query(rng, 2, head_dim)
     folded = fold_query(prepare_query(query), blocks.headers, formats, design.query_code)
     before = driver.transport.counters
-    scores = driver.score(addresses, np.arange(len(formats)) * design.block_tokens, folded)
+    scores = driver.score(stored, folded)
     assert np.array_equal(scores, golden(design, blocks, folded))
     # Independent of the golden model: the real logit of the keys as stored, within the query's rounding.
     logits = scores * 2.0**-folded.score_fraction_bits
@@ -116,29 +131,28 @@ def test_128_token_blocks_and_byte_queries(open_card, transport_name, rng, rando
     with open_card(transport_name, "tiny") as card:
         driver = ScorerDriver(card)
         blocks = random_keys(driver.design, 2, 64)
-        addresses = store(driver, blocks)
+        stored = store(driver, blocks, np.array([256, 0]))
         query = prepare_query(random_query(rng, 3, 64))
         folded = fold_query(query, blocks.headers, (INT4, INT8), driver.design.query_code)
-        scores = driver.score(addresses, np.array([256, 0]), folded)
+        scores = driver.score(stored, folded)
         assert np.array_equal(scores, golden(driver.design, blocks, folded))
 
 
 def test_rewritten_keys_are_scored_afresh(driver, rng, random_keys):
     old, new = random_keys(driver.design, 3, 64), random_keys(driver.design, 3, 64)
-    addresses = store(driver, old)
+    stored = store(driver, old)
     query = prepare_query(random_query(rng, 2, 64))
     folded = fold_query(query, old.headers, INT8, driver.design.query_code)
-    driver.score(addresses, np.arange(3) * 16, folded)
-    # One byte of a low plane, then a whole block.
+    driver.score(stored, folded)
+    # One byte of a low plane, then a whole block, which has another generation.
     codes = old.codes.copy()
     codes[0, -1, -2:] ^= 0x0F
-    driver.access.write_memory(
-        int(addresses[0]) + old.layout.block_bytes - 1, pack_blocks(replace(old, codes=codes))[0, -1:]
-    )
     codes[2] = new.codes[2]
-    driver.access.write_memory(int(addresses[2]), pack_blocks(new)[2])
-    scores = driver.score(addresses, np.arange(3) * 16, folded)
-    assert np.array_equal(scores, golden(driver.design, replace(old, codes=codes), folded))
+    changed = replace(old, codes=codes)
+    stored.generations[2] += 1
+    write(driver, stored[np.array([0, 2])], changed[np.array([0, 2])])
+    scores = driver.score(stored, folded)
+    assert np.array_equal(scores, golden(driver.design, changed, folded))
     assert not np.array_equal(scores, golden(driver.design, old, folded))
 
 
@@ -148,22 +162,22 @@ def test_every_named_design(design, rng, random_keys):
         driver = ScorerDriver(transport)
         for head_dim in design.head_dims:
             blocks = random_keys(design, 3, head_dim)
-            addresses = store(driver, blocks)
+            stored = store(driver, blocks)
             query = prepare_query(random_query(rng, 7, head_dim))
             folded = fold_query(query, blocks.headers, (INT4, INT8, INT8), design.query_code)
-            scores = driver.score(addresses, np.arange(3) * 128, folded)
+            scores = driver.score(stored, folded)
             assert np.array_equal(scores, golden(design, blocks, folded))
 
 
 def test_jobs_of_growing_and_shrinking_size(driver, rng, random_keys):
     blocks = random_keys(driver.design, 9, 64)
-    addresses = store(driver, blocks)
+    stored = store(driver, blocks)
     free_bytes = []
     for count in (1, 9, 2, 9, 5):
         some = blocks[slice(count)]
         query = prepare_query(random_query(rng, 3, 64))
         folded = fold_query(query, some.headers, INT8, driver.design.query_code)
-        scores = driver.score(addresses[:count], np.arange(count) * 16, folded)
+        scores = driver.score(stored[:count], folded)
         assert np.array_equal(scores, golden(driver.design, some, folded))
         free_bytes.append(driver._allocator.free_bytes)
     assert len(set(free_bytes[1:])) == 1
@@ -171,12 +185,12 @@ def test_jobs_of_growing_and_shrinking_size(driver, rng, random_keys):
 
 def test_a_job_leaves_the_handshake_complete(driver, rng, random_keys):
     blocks = random_keys(driver.design, 2, 64)
-    addresses = store(driver, blocks)
+    stored = store(driver, blocks)
     query = prepare_query(random_query(rng, 3, 64))
     folded = fold_query(query, blocks.headers, INT8, driver.design.query_code)
     for _ in range(3):
         start_ps = driver.transport.now_ps
-        driver.score(addresses, np.arange(2) * 16, folded)
+        driver.score(stored, folded)
         # Microseconds: none of the interrupts was waited for until the deadline.
         assert driver.transport.now_ps - start_ps < 20 * 10**6
         assert driver.access.read(reg.CTRL) == reg.CTRL.mask("ap_idle")
@@ -190,9 +204,9 @@ def test_transports_agree_in_everything(open_card, rng, random_keys):
     for name in ("tlm", "rtl"):
         with open_card(name) as card:
             driver = ScorerDriver(card)
-            addresses = store(driver, blocks)
+            stored = store(driver, blocks)
             folded = fold_query(query, blocks.headers, (INT8, INT4) * 3, card.design.query_code)
-            scores = driver.score(addresses, np.arange(6) * 16, folded)
+            scores = driver.score(stored, folded)
             reports.append((scores.tolist(), card.counters, card.now_ps, driver.last_job()))
     assert reports[0] == reports[1]
 
@@ -203,7 +217,8 @@ def test_descriptors_equal_the_layout(rng, random_keys, driver):
     folded = fold_query(query, blocks.headers, (INT8, INT4, INT4, INT8), driver.design.query_code)
     addresses, tokens = np.array([5, 6, 7, 1 << 40]) * 4096, np.array([0, 3, 2, 1]) * 16
     for heads, query_bits in ((slice(0, 5), 8), (slice(3, 5), 10)):
-        image = job_image(0x7000, addresses, tokens, folded, heads, query_bits).tobytes()
+        stored = StoredBlocks(IDENTITY, addresses, tokens, 10 + np.arange(4))
+        image = job_image(0x7000, stored, folded, heads, query_bits).tobytes()
         code_bytes = 1 if query_bits == 8 else 2
         row_bytes = (heads.stop - heads.start) * 128 * code_bytes
         for block in range(4):
@@ -216,6 +231,7 @@ def test_descriptors_equal_the_layout(rng, random_keys, driver):
                 key_format=folded.key_format[block],
                 bias=tuple(folded.bias[block, heads].tolist()),
                 shift=tuple(folded.shift[block, heads].tolist()),
+                generation=10 + block,
             )
             assert data == expected.pack()
             codes = image[expected.query_address - 0x7000 :][:row_bytes]
@@ -225,11 +241,11 @@ def test_descriptors_equal_the_layout(rng, random_keys, driver):
 
 def test_bad_arguments(driver, rng, random_keys, open_card):
     blocks = random_keys(driver.design, 2, 64)
-    addresses = store(driver, blocks)
+    stored = store(driver, blocks)
     query = prepare_query(random_query(rng, 1, 64))
     folded = fold_query(query, blocks.headers, INT8, driver.design.query_code)
-    with pytest.raises(ValueError, match="1 key addresses and 2 first tokens for 2 folded blocks"):
-        driver.score(addresses[:1], np.array([0, 16]), folded)
+    with pytest.raises(ValueError, match="1 stored blocks for 2 folded ones; allowed: as many, at least"):
+        driver.score(stored[:1], folded)
     with pytest.raises(ValueError, match="timeout_ps is 0"):
         ScorerDriver(driver.transport, timeout_ps=0)
     wide = random_keys(driver.design, 2, 128)
@@ -237,7 +253,7 @@ def test_bad_arguments(driver, rng, random_keys, open_card):
         prepare_query(random_query(rng, 1, 128)), wide.headers, INT8, driver.design.query_code
     )
     with pytest.raises(ValueError, match="head_dim is 128; design tiny allows: 64"):
-        ScorerDriver(open_card("tlm", "tiny")).score(addresses, np.array([0, 16]), folded)
+        ScorerDriver(open_card("tlm", "tiny")).score(stored, folded)
 
 
 def test_no_memory_for_a_job(open_card, transport_name, rng, random_keys):
@@ -247,9 +263,9 @@ def test_no_memory_for_a_job(open_card, transport_name, rng, random_keys):
         query = prepare_query(random_query(rng, 3, 64))
         folded = fold_query(query, blocks.headers, INT8, driver.design.query_code)
         driver.allocate(4097, "keys")
-        addresses = np.full(4, card.memory_base)
+        stored = StoredBlocks(IDENTITY, np.full(4, card.memory_base), *np.zeros((2, 4), np.int64))
         with pytest.raises(ValueError, match=r"a scoring job needs 2560 bytes of device memory; 0 are free"):
-            driver.score(addresses, np.arange(4) * 16, folded)
+            driver.score(stored, folded)
 
 
 def test_the_last_bytes_of_memory_serve_a_job(open_card, rng, random_keys):
@@ -257,10 +273,10 @@ def test_the_last_bytes_of_memory_serve_a_job(open_card, rng, random_keys):
     with open_card("tlm", memory_bytes=3 * 4096 + 5 * (64 + 64 + 128)) as card:
         driver = ScorerDriver(card)
         blocks = random_keys(driver.design, 4, 64)
-        addresses = store(driver, blocks[slice(1)])
+        stored = store(driver, blocks[slice(1)])
         query = prepare_query(random_query(rng, 1, 64))
         for count in (4, 5):
             chosen = blocks[np.zeros(count, np.int64)]
             folded = fold_query(query, chosen.headers, INT8, driver.design.query_code)
-            scores = driver.score(np.repeat(addresses, count), np.arange(count) * 16, folded)
+            scores = driver.score(stored[np.zeros(count, np.int64)], folded)
             assert np.array_equal(scores, golden(driver.design, chosen, folded))

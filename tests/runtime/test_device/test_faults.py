@@ -100,19 +100,65 @@ def test_a_job_damaged_in_transit_is_repeated(faulty, driver, work):
         ({"_14": 2}, reg.ErrorCode.KEY_FORMAT),
         ({"_15": 8}, reg.ErrorCode.HEADS),
         ({"_23": 0x40}, reg.ErrorCode.QUERY_ADDRESS),
-        ({"_56": 0xF8}, reg.ErrorCode.SHIFT),
+        ({"_56": 0x08}, reg.ErrorCode.SHIFT),
+        ({"_60": 1}, reg.ErrorCode.HEADER_IDENTITY),
     ],
 )
 def test_a_job_damaged_twice_is_an_error(faulty, driver, work, bits, code):
     faulty.damage = damage(**bits)
     # Block 2, token 32, comes first in the list.
     with pytest.raises(
-        JobError, match=f"state FAILED, error {code.name} at address .*, block of token 32"
+        JobError, match=f"stream 's', block 2: job .* state FAILED, error {code.name} at .*, tokens 32 to 47"
     ) as e:
         work()
-    assert (e.value.code, e.value.token) == (code, 32)
+    assert (e.value.code, e.value.token, e.value.tokens) == (code, 32, 16)
     assert driver.job_retries == 1
     faulty.damage = None
+    work()
+    assert driver.job_retries == 1
+
+
+def damaged_block(store):
+    """Address of the planes of block 2, which `work` scores first."""
+    return int(store.streams["s"]._stored.key_addresses[2])
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"),
+    [
+        (0, reg.ErrorCode.KEY_CRC),
+        (16 * 64, reg.ErrorCode.HEADER_CRC),
+        (16 * 64 + 60, reg.ErrorCode.HEADER_CRC),
+    ],
+)
+def test_a_block_damaged_in_memory_is_an_error_each_time(faulty, store, driver, work, offset, code):
+    """What a re-read does not cure does not hang either, and other blocks go on."""
+    address = damaged_block(store) + offset
+    good = faulty.read_memory(address, 1)
+    faulty.write_memory(address, good ^ 4)
+    for repeats in (1, 2):
+        with pytest.raises(JobError, match=rf"stream 's', block 2: .*{code.name} .*, tokens 32 to 47") as e:
+            work()
+        assert (e.value.code, e.value.token, e.value.tokens) == (code, 32, 16)
+        assert driver.job_retries == repeats
+    query = np.ones((1, 64), np.float16)
+    assert len(store.streams["s"].score(query, [0, 1, 3]).scores) == 48
+    faulty.write_memory(address, good)
+    work()
+
+
+def test_a_block_damaged_once_is_read_again(faulty, store, driver, work):
+    """The bit is right again when the job is repeated."""
+    address = damaged_block(store)
+    good = faulty.read_memory(address, 1)
+    faulty.write_memory(address, good ^ 4)
+    reset = driver._reset
+
+    def cure():
+        faulty.write_memory(address, good)
+        reset()
+
+    driver._reset = cure
     work()
     assert driver.job_retries == 1
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nearkv.codec.block_header import with_headers
 from nearkv.codec.key_block import split_planes
 from nearkv_hdl.spec import registers as reg
+from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import BlockDescriptor, KeyFormat
 from nearkv_sim.card import SimulatedCard
@@ -96,8 +98,9 @@ class Bench:
         self.keys, self.queries = base + 0x10000, base + 0x20000
         self.list, self.result = base + 0x30000, base + 0x40000
         rng = np.random.default_rng(7)
-        for block in range(self.blocks):
-            self.write(self.keys + 4096 * block, rng.integers(0, 256, self.block_bytes))
+        self.identity = StreamIdentity(model=1 << 31, sequence=5, layer=40, kv_head=3)
+        self.planes = rng.integers(0, 256, (self.blocks, self.block_bytes)).astype(np.uint8)
+        self.write_blocks()
         self.codes = rng.integers(-511, 512, (self.blocks, self.heads, self.head_dim)).astype("<i2")
         self.write(self.queries, self.codes.view(np.uint8).reshape(-1))
         self.write(self.result - 64, np.full(self.result_bytes + 128, self.guard))
@@ -110,13 +113,14 @@ class Bench:
                 key_format=KeyFormat(block % 2),
                 bias=(7, -9),
                 shift=(0, 3),
+                generation=9 + block,
             )
             for block in range(self.blocks)
         ]
         self.arguments = {
             reg.DESCRIPTOR_ADDRESS: self.list,
             reg.KEY_ADDRESS: self.keys,
-            reg.KEY_BYTES: 4096 * (self.blocks - 1) + self.block_bytes,
+            reg.KEY_BYTES: 4096 * (self.blocks - 1) + self.block_bytes + HEADER_BYTES,
             reg.QUERY_ADDRESS: self.queries,
             reg.QUERY_BYTES: self.row_bytes * self.blocks,
             reg.RESULT_ADDRESS: self.result,
@@ -124,8 +128,20 @@ class Bench:
             reg.BLOCK_COUNT: self.blocks,
             reg.HEAD_DIM: self.head_dim,
             reg.HEADS: self.heads,
+            reg.MODEL: self.identity.model,
+            reg.SEQUENCE: self.identity.sequence,
+            reg.LAYER: self.identity.layer,
+            reg.KV_HEAD: self.identity.kv_head,
         }
         self.enable_interrupts()
+
+    def write_blocks(self):
+        """Planes with their headers."""
+        index = np.arange(self.blocks)
+        layout = self.design.layout(self.head_dim)
+        stored = with_headers(self.planes, layout, self.identity, 100 + 16 * index, 9 + index)
+        for block in range(self.blocks):
+            self.write(self.keys + 4096 * block, stored[block])
 
     def enable_interrupts(self):
         self.set(reg.GIER, 1)
@@ -156,6 +172,10 @@ class Bench:
     @property
     def error(self):
         return reg.ErrorCode(self.get(reg.ERROR_CODE)), self.get(reg.ERROR_ADDRESS), self.get(reg.ERROR_TOKEN)
+
+    def flip(self, address, bit):
+        """One bit of the card's memory."""
+        self.write(address, self.card.read_memory(address, 1) ^ (1 << bit))
 
     def acknowledge(self):
         self.set(reg.ISR, 1)
