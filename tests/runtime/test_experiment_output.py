@@ -121,7 +121,7 @@ def test_the_report_needs_no_other_file(result_of, tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 5
     assert "http" not in page
-    for needed in ("L1.H0", "query head 2", "seed: 0", "The host takes no time"):
+    for needed in ("L1.H0", "query head 2", "seed: 0", "the host takes no time"):
         assert needed in page
     assert "Incomplete" not in page
 
