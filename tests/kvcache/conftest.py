@@ -157,3 +157,8 @@ def make_rig(
 @pytest.fixture
 def rig_of() -> Callable[..., Rig]:
     return make_rig
+
+
+@pytest.fixture
+def pattern_of() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    return pattern

@@ -86,11 +86,14 @@ class BlockTable:
         return block
 
     def release(self, block: int) -> None:
-        """Take back a block without references; its rows must have no copies left."""
-        self.place[block] = NOWHERE
+        """Take back a block without references, whose rows have no copies left."""
         self.home[block] = NOWHERE
         self.home_tokens[block] = 0
         self._free.append(block)
+
+    def has_copies(self, block: int) -> bool:
+        """Whether any row has a copy in a row tier."""
+        return bool((self.place[block] >= 0).any())
 
     def rows(self, blocks: NDArray[np.int64], streams: RowIndex, tokens: RowIndex) -> RowIndex:
         """Addresses of rows: `streams` and `tokens` are broadcast; `blocks` are those of the sequence."""

@@ -91,9 +91,10 @@ class BlockHomes:
             self.discard(block)
 
     def full(self, block: int) -> None:
-        """A block has all its tokens: store it now if that is worth a write, else when room is needed."""
+        """A block has all its tokens: store it now if it is worth that, else when room is needed."""
         self.unstored[block] = None
-        if self.prefixes.min_seen == 1 or self.prefixes.seen(block) >= self.prefixes.min_seen:
+        eager = self.prefixes.min_seen == 1 and any(tier.free for tier in self.tiers.block_tiers)
+        if eager or self._is_worth_a_write(block):
             self.store(block, self.tiers.table.block_tokens)
 
     def leave(self, block: int, tokens: int) -> None:
@@ -144,8 +145,9 @@ class BlockHomes:
 
     def drop_copies(self, block: int) -> None:
         """Give up the copies in row tiers that have a lower one and that nothing holds."""
-        rows = self.tiers.table.rows_of_block(block, self.tiers.table.block_tokens)
-        self.tiers.metrics.dropped_rows += self.tiers.drop_copies(rows)
+        if self.tiers.table.has_copies(block):
+            rows = self.tiers.table.rows_of_block(block, self.tiers.table.block_tokens)
+            self.tiers.metrics.dropped_rows += self.tiers.drop_copies(rows)
 
     def release_home(self, block: int) -> None:
         """Give up the home copy, as of a tail that is up again."""
@@ -161,7 +163,9 @@ class BlockHomes:
         self.prefixes.forget(block)
         if (move := self._stores.pop(block, None)) is not None:
             self.engine.cancel(move)
-        self.tiers.drop_copies(table.rows_of_block(block, table.block_tokens), only_evictable=False)
+        if table.has_copies(block):
+            rows = table.rows_of_block(block, table.block_tokens)
+            self.tiers.drop_copies(rows, only_evictable=False)
         if table.home[block] != NOWHERE:
             self.release_home(block)
         table.release(block)
