@@ -29,7 +29,7 @@ def test_transfers():
 
 def test_faults():
     result = run("pcie_requester_faults_bench", SMALL, "pcie-requester-small", seed=52)
-    assert len(result.passed) == 8
+    assert len(result.passed) == 9
 
 
 def test_rates():

@@ -93,6 +93,10 @@ def _miscounted(index: int) -> Callable[[Completions], Completions]:
     return miscount
 
 
+def _lost(index: int) -> Callable[[Completions], Completions]:
+    return lambda completions: completions[:index]
+
+
 def _delayed(index: int, cycles: int) -> Callable[[Completions], Completions]:
     def delay(completions: Completions) -> Completions:
         completions[index].pause_ns = cycles * CLOCK_NS
@@ -153,7 +157,7 @@ async def a_lost_completion_times_out(dut: Any) -> None:
     bench = await _bench_of(dut)
     tags, credits, headers = bench.free()
     for number, index in enumerate((0, 2, 3), start=1):
-        bench.fault(2, lambda completions, index=index: completions[:index])
+        bench.fault(2, _lost(index))
         await _check_failing(bench, 2)
         assert bench.counters() == (number, 0, 0)
         await bench.cycles(2)
@@ -188,6 +192,29 @@ async def a_timeout_is_neither_early_nor_late(dut: Any) -> None:
         bench.forget_requests()
         await bench.cycles(_REST_CYCLES + parameters()["tags"])
         await bench.check_all_free()
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def a_packet_under_way_is_not_given_up(dut: Any) -> None:
+    """The block stops within a request's only packet for longer than the limit: the request is answered."""
+    bench = await _bench_of(dut)
+    source = bench.device.rc_source
+
+    async def stop() -> None:
+        while dut.rc_tvalid.value != 1:
+            await RisingEdge(dut.clk)
+        source.pause = True
+        await bench.cycles(2 * _LIMIT_CYCLES)
+        assert bench.free()[0] == parameters()["tags"] - 1
+        source.pause = False
+
+    bench.spoil_frame = lambda _: cocotb.start_soon(stop())
+    nbytes = 2 * BEAT_BYTES  # three beats
+    answer = await bench.axi.read(_START, nbytes)
+    assert answer.resp == AxiResp.OKAY
+    assert bytes(answer.data) == bench.content(_START, nbytes)
+    assert bench.counters() == (0, 0, 0)
+    await bench.check_all_free()
 
 
 @cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
@@ -252,27 +279,30 @@ async def requests_never_exceed_the_room(dut: Any) -> None:
     room, headers = parameters()["completion_bytes"] // 16, parameters()["completion_headers"]
     most = [0, 0]
 
-    async def watch() -> None:
+    async def watch(boundary: int) -> None:
         while True:
             await RisingEdge(dut.clk)
             _, credits_free, headers_free = bench.free()
             most[0], most[1] = max(most[0], room - credits_free), max(most[1], headers - headers_free)
-            owed = [request for request in bench.device.active_request if request]
-            beats = sum((request.address % 64 + 4 * request.length + 63) // 64 for request in owed)
-            assert 5 * beats <= room - credits_free  # a header for each 64 bytes
-            assert beats <= headers - headers_free
+            beats = completions = 0
+            for request in filter(None, bench.device.active_request):
+                first, end = request.address, request.address + 4 * request.length
+                beats += -(-end // BEAT_BYTES) - first // BEAT_BYTES
+                completions += -(-end // boundary) - first // boundary
+            assert 4 * beats + completions <= room - credits_free
+            assert completions <= headers - headers_free
 
-    for max_read in range(6):
-        await bench.set_sizes(0, max_read)
+    for boundary, max_read in itertools.product((64, 128), range(6)):
+        await bench.set_sizes(0, max_read, boundary == 128)
         most[:] = [0, 0]
         bench.completer.latency_ns = 2000
-        watching = cocotb.start_soon(watch())
+        watching = cocotb.start_soon(watch(boundary))
         answer = await bench.axi.read(HOST_BASE + 100, 9000)
         watching.cancel()
         assert answer.resp == AxiResp.OKAY
         assert bytes(answer.data) == bench.content(HOST_BASE + 100, 9000)
-        cost = 5 * min(2 << max_read, 64)
+        cost = 4 * (2 << max_read) + (2 << max_read) * BEAT_BYTES // boundary
         wanted = min(room // cost, parameters()["tags"]) * cost
-        assert wanted - cost < most[0] <= room, (max_read, most)
+        assert wanted - cost < most[0] <= room, (boundary, max_read, most)
         assert most[1] <= headers
     await bench.check_all_free()

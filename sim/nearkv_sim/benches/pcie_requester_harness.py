@@ -94,7 +94,7 @@ class RequesterBench:
         for kind in (TlpType.MEM_WRITE, TlpType.MEM_WRITE_64):
             self.host.register_rx_tlp_handler(kind, self._take_write)
         self.axi = AxiMaster(AxiBus.from_prefix(dut, "s_axi"), dut.clk, dut.rst)
-        self.spoil_frame: Callable[[UsPcieFrame], None] | None = None
+        self.spoil_frame: Callable[[UsPcieFrame], object] | None = None
         self._send_frame = self.device.rc_source.send
         self.device.rc_source.send = self._spoil_and_send
 
