@@ -79,6 +79,7 @@ class _Replay:
         self._next_use = [future.after(step) for step in range(_STEPS)] if future else [None] * _STEPS
         self._next_weight = _weights(_TOKENS + 1) if policy.needs_future else None
         self._weight = _weights(len(accesses[0]))
+        self._scores = _weights(_TOKENS)  # the device's work, so it costs the host nothing here
         self._step = PREFILL_STEP
         self._hot: Mask = np.ones(_TOKENS, np.bool_)  # as after a prefill
         self.step()
@@ -97,6 +98,7 @@ class _Replay:
             weight=np.empty(0) if prefill else self._weight,
             query=None if prefill else self._query,
             new_keys=self._keys if prefill else self._keys[:0],
+            score=lambda _: self._scores,
             next_weight=self._next_weight,
             next_use=self._next_use[max(step, 0)],
         )

@@ -115,7 +115,9 @@ def test_only_who_asks_for_keys_gets_them_each_once(run, trace_of, placements):
         run(config_of(name), trace)
         views = [seen for _, seen in placements.values()]
         assert all((seen.new_keys is not None) == policy.needs_keys for seen in views)
-        assert all((seen.query is not None) == (policy.needs_keys and seen.step >= 0) for seen in views)
+        sees_query = policy.needs_keys or policy.needs_scoring
+        assert all((seen.query is not None) == (sees_query and seen.step >= 0) for seen in views)
+        assert all((seen.score is not None) == policy.needs_scoring for seen in views)
         if policy.needs_keys:
             keys = np.concatenate([seen.new_keys for seen in views])
             assert np.array_equal(keys, trace.streams[0].key[: views[-1].sealed_tokens])

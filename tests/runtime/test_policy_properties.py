@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,6 +59,12 @@ def lives(draw) -> list[dict]:
     return steps
 
 
+def attention(keys, query):
+    """Softmax over the sealed keys, mean over the query's heads."""
+    weights = np.exp(keys.astype(float) @ query.T)
+    return (weights / weights.sum(axis=0)).mean(axis=1)
+
+
 def run(name: str, steps: list[dict]) -> list[np.ndarray]:
     """Checked placements of a fresh instance; newly sealed tokens are hot when it first sees them."""
     policy = POLICIES[name](StreamInfo(0, 0, MAX_TOKENS, seed=3))
@@ -68,6 +76,7 @@ def run(name: str, steps: list[dict]) -> list[np.ndarray]:
             **{k: v.copy() if isinstance(v, np.ndarray) else v for k, v in fields.items()},
             hot=np.concatenate([hot, np.ones(sealed - len(hot), bool)]),
             new_keys=keys[len(hot) :],
+            score=partial(attention, keys),
         )
         placement = policy.place(seen)
         hot = (seen.check(placement) if policy.bounded else placement).copy()

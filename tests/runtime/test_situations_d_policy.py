@@ -121,6 +121,7 @@ def observe(sealed, capacity, hot, step=0):
         weight=np.empty(0),
         query=np.ones((1, 64), np.float16),
         new_keys=np.ones((sealed if step == 0 else 0, 64), np.float16),
+        score=lambda _: np.full(sealed, 1 / max(sealed, 1)),
         next_weight=np.zeros(sealed + 1),
         next_use=np.zeros(sealed, np.int64),
     )

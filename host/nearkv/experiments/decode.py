@@ -239,7 +239,8 @@ class StreamRun:
         tokens, sealed = self._tier.tokens, self._tier.sealed_tokens
         newly_sealed = slice(self._observed_sealed_tokens, sealed)
         self._observed_sealed_tokens = sealed
-        needs_keys = self._policy.needs_keys
+        needs_keys, needs_scoring = self._policy.needs_keys, self._policy.needs_scoring
+        sees_query = (needs_keys or needs_scoring) and step != PREFILL_STEP
         seen = Observation(
             step=step,
             tokens=tokens,
@@ -249,8 +250,9 @@ class StreamRun:
             hot=self._tier.hot()[:sealed],
             selected=selected,
             weight=weight,
-            query=self._stream.query[:, step] if needs_keys and step != PREFILL_STEP else None,
+            query=self._stream.query[:, step] if sees_query else None,
             new_keys=self._stream.key[newly_sealed] if needs_keys else None,
+            score=self._score_sealed if needs_scoring else None,
             next_weight=None if self.future is None else self._next_weight(step + 1),
             next_use=None if self.future is None else self.future.after(step)[:sealed],
         )
@@ -263,6 +265,16 @@ class StreamRun:
             return seen.check(placement)
         except ValueError as error:
             raise ValueError(f"policy {name}: {error}") from error
+
+    def _score_sealed(self, query: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Attention of a policy's own query over the sealed tokens: a pass of the device over all blocks."""
+        blocks = np.arange(self._tier.sealed_tokens // self._tier.block_tokens)
+        if not len(blocks):
+            return np.empty(0)
+        key_format = self._config.format.key_format
+        found = self._tier.cold.score(query.astype(np.float16), blocks, key_format)
+        weights = attention.score_weights(found.scores.astype(np.int64), found.fraction_bits)
+        return np.asarray(weights.mean(axis=1))
 
     def _next_weight(self, step: int) -> NDArray[np.float64] | None:
         return None if step >= self._trace_steps else self.exact_weights(step).mean(axis=1)

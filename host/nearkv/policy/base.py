@@ -20,6 +20,7 @@ Keyword arguments of its `__init__` beside `stream` are its options in a configu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +34,8 @@ TokenIndex = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 Float16 = NDArray[np.float16]
+# Scores a query float32 [heads, head_dim] over the sealed tokens: float64 [sealed_tokens].
+ScoreSealed = Callable[[NDArray[np.float32]], Float64]
 
 PREFILL_STEP = -1
 NEVER_USED = np.iinfo(np.int64).max  # in `Observation.next_use`
@@ -57,6 +60,20 @@ class StreamInfo:
 
 
 @dataclass(frozen=True)
+class Prompt:
+    """The last n tokens of the prompt, which the host has just run through the model.
+
+    Attributes:
+        query: float16 [heads, n, head_dim], their query rows; the last one is the context's newest token.
+        token: int64 [n], their token ids; None where they are not known.
+
+    """
+
+    query: Float16
+    token: TokenIndex | None = None
+
+
+@dataclass(frozen=True)
 class Observation:
     """What is known once a step is done; the decision is for the step after it. Arrays are read-only.
 
@@ -74,10 +91,17 @@ class Observation:
         weight: float64, as long as `selected`: their attention weight in this step's output, mean over the
             query heads of the group.
         query: float16 [heads, head_dim], the query rows of this step; None unless the policy's class sets
-            `needs_keys`, and at PREFILL_STEP.
+            `needs_keys` or `needs_scoring`, and at PREFILL_STEP.
         new_keys: float16 [n, head_dim], key rows of the n tokens sealed since the last observation: they
             were on the host until now, a policy that wants to know them later keeps its own summary. None
             unless the policy's class sets `needs_keys`.
+        prompt: the prompt's queries at PREFILL_STEP, where they are known and the policy's class sets
+            `needs_scoring`; None otherwise.
+        next_token: token id that the next step feeds into the model, sampled at the end of this one; None
+            where it is not known or the policy's class does not set `needs_scoring`.
+        score: scores a query of the policy's own making over the sealed tokens, as attention weights (softmax
+            over these tokens), mean over the heads. Every call is one more pass of the scorer over the cold
+            store's codes. None unless the policy's class sets `needs_scoring`.
         next_weight: float64 [tokens + 1], the true attention of the next step, mean over the query heads;
             None unless the policy's class sets `needs_future`, and after the last step.
         next_use: int64 [sealed_tokens], the next step in which the token is among those of largest true
@@ -95,12 +119,16 @@ class Observation:
     weight: Float64
     query: Float16 | None = None
     new_keys: Float16 | None = None
+    prompt: Prompt | None = None
+    next_token: int | None = None
+    score: ScoreSealed | None = None
     next_weight: Float64 | None = None
     next_use: TokenIndex | None = None
 
     def __post_init__(self) -> None:
         """Lock the arrays: the rules are checked against them, and the step's record shares some."""
-        for value in vars(self).values():
+        shared = [*vars(self).values(), *(vars(self.prompt).values() if self.prompt else ())]
+        for value in shared:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
 
@@ -154,11 +182,13 @@ class Policy(ABC):
         needs_future: hand over `Observation.next_weight` and `next_use`. Such a policy is a bound, not a
             policy.
         needs_keys: hand over `Observation.query` and `new_keys`.
+        needs_scoring: hand over `Observation.query`, `prompt`, `next_token` and `score`.
         bounded: keep to the hot pool's capacity. False only for the baseline without tiers.
     """
 
     needs_future: ClassVar[bool] = False
     needs_keys: ClassVar[bool] = False
+    needs_scoring: ClassVar[bool] = False
     bounded: ClassVar[bool] = True
 
     def __init__(self, stream: StreamInfo) -> None:

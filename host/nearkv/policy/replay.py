@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ class AccessList:
         tokens: sealed tokens; the pool is empty at first.
         accesses: one int64 array of distinct token indices per step, ascending.
         weights: attention weights, shaped like `accesses`; None for equal ones that sum to 1.
-        keys: float16 [tokens, head_dim], for policies with `needs_keys`.
+        keys: float16 [tokens, head_dim], for policies with `needs_keys` or `needs_scoring`.
         queries: float16 [steps, heads, head_dim], likewise.
 
     Raises ValueError for an access that is out of range or out of order.
@@ -66,13 +68,14 @@ def replay_accesses(
     Raises ValueError for a placement that breaks the rules, and for missing keys or queries.
 
     """
-    if policy.needs_keys and (trace.keys is None or trace.queries is None):
+    sees_keys = policy.needs_keys or policy.needs_scoring
+    if sees_keys and (trace.keys is None or trace.queries is None):
         raise ValueError(f"keys or queries is None; {type(policy).__name__} needs both")
     future = FutureAccesses(trace.accesses, trace.tokens) if policy.needs_future else None
     hot = np.zeros(trace.tokens, np.bool_)
 
     def place(step: int, selected: TokenIndex, weight: NDArray[np.float64]) -> Mask:
-        sees_query = policy.needs_keys and step != PREFILL_STEP
+        sees_query = sees_keys and step != PREFILL_STEP
         seen = Observation(
             step=step,
             tokens=trace.tokens,
@@ -84,6 +87,7 @@ def replay_accesses(
             weight=weight,
             query=trace.queries[step] if sees_query and trace.queries is not None else None,
             new_keys=_new_keys(policy, trace, step),
+            score=partial(_score, trace.keys) if policy.needs_scoring and trace.keys is not None else None,
             next_weight=None if future is None else _next_weight(trace, step + 1),
             next_use=None if future is None else future.after(step),
         )
@@ -101,6 +105,13 @@ def _new_keys(policy: Policy, trace: AccessList, step: int) -> Float16 | None:
     if not policy.needs_keys or trace.keys is None:
         return None
     return trace.keys if step == PREFILL_STEP else trace.keys[:0]
+
+
+def _score(keys: Float16, query: NDArray[np.float32]) -> Float64:
+    """Softmax of q·k/√d over all tokens, mean over the query's heads: float64 [tokens]."""
+    scores = keys.astype(np.float64) @ query.T / math.sqrt(keys.shape[1])
+    weights = np.exp(scores - scores.max(axis=0, initial=-np.inf))
+    return np.asarray((weights / weights.sum(axis=0)).mean(axis=1))
 
 
 def _weight(trace: AccessList, step: int) -> Float64:
