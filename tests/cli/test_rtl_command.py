@@ -65,6 +65,14 @@ def test_a_cards_kernel_has_its_package_beside_the_verilog(nearkv_rtl, tmp_path)
     }
 
 
+def test_native_pcie_is_written_whole(nearkv_rtl, tmp_path):
+    assert nearkv_rtl("--design", "native_pcie", "--blocks", 1, "-o", tmp_path / "out") == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"nearkv_native_pcie.v"}
+    top = (tmp_path / "out" / "nearkv_native_pcie.v").read_text().partition("module nearkv_native_pcie(")[2]
+    ports = {name.strip() for name in top.partition(")")[0].split(",")}
+    assert {"user_clk", "user_reset", "s_axis_cq_tdata", "m_axis_rq_tuser", "cfg_max_payload"} <= ports
+
+
 def test_the_description_tells_seed_and_streams(nearkv_rtl, tmp_path):
     arguments = ("--design", "ulx3s_85f", "--blocks", 4, "--seed", 9, "-o", tmp_path / "out")
     assert nearkv_rtl(*arguments) == 0

@@ -141,5 +141,6 @@ TOPK_DESIGNS: dict[str, TopKConfig] = {
     "ulx3s_85f": TopKConfig(capacity=8192, lanes=2, token_run=128, candidate_rows=256),
     "ecp5_5g_85f": TopKConfig(capacity=16_384, lanes=2, token_run=128),
     "smartssd_ku15p": TopKConfig(capacity=65_536, lanes=4, token_run=128, memory_style="ultra"),
+    "native_pcie": TopKConfig(capacity=65_536, lanes=4, token_run=128, memory_style="ultra"),
     "alveo_u50": TopKConfig(capacity=65_536, lanes=4, token_run=128, memory_style="ultra"),
 }

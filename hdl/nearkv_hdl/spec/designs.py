@@ -72,6 +72,16 @@ DESIGNS: dict[str, DesignConfig] = {
             head_dims=HEAD_DIMS,
             clock_hz=300_000_000,
         ),
+        # The same scorer behind the integrated block for PCIe 3.0 x16, whose streams are 64 B at 250 MHz.
+        DesignConfig(
+            name="native_pcie",
+            device=KU15P,
+            bus_bytes=64,
+            lanes=64,
+            query_group=8,
+            head_dims=HEAD_DIMS,
+            clock_hz=250_000_000,
+        ),
         # Two HBM pseudo-channel pairs side by side; a wider query for models that need the half per cent.
         DesignConfig(
             name="alveo_u50",

@@ -1,4 +1,4 @@
-"""`nearkv rtl`: Verilog of a design with test vectors and a testbench, and the package of a card's kernel."""
+"""`nearkv rtl`: Verilog of a design, test vectors, testbench; a card's kernel and package, or its top."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import find_design
 from nearkv_hdl.top.job_check import ALIGN_BYTES
 from nearkv_hdl.top.kernel import MODULE_NAME, Kernel
+from nearkv_hdl.top.native_pcie import MODULE_NAME as NATIVE_NAME
+from nearkv_hdl.top.native_pcie import NativePcie
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
 from nearkv_sim.packaging.files import package_files
@@ -20,6 +22,7 @@ from nearkv_sim.replay.files import render_replay
 from nearkv_sim.replay.pim import render_pim_replay
 
 DEFAULT_SEED = 1
+NATIVE_DESIGN = "native_pcie"
 # Every head_dim and format of every scorer with every kind of operands; every kind of head.
 SCORER_DEFAULTS: dict[str, Any] = {"blocks": 18}
 PIM_DEFAULTS: dict[str, Any] = {"heads": 4, "unit_tokens": 8, "merge": Merge.EXACT.name.lower()}
@@ -61,6 +64,8 @@ def _run(args: argparse.Namespace) -> int:
             written |= package_files(design)
         if design.name in CARDS and design.bus_bytes <= ALIGN_BYTES:
             written[f"{MODULE_NAME}.v"] = to_verilog(Kernel(design), name=MODULE_NAME)
+        if design.name == NATIVE_DESIGN:
+            written[f"{NATIVE_NAME}.v"] = to_verilog(NativePcie(design), name=NATIVE_NAME)
     else:
         options["merge"] = Merge[options["merge"].upper()]
         written = render_pim_replay(design, seed=args.seed, **options)

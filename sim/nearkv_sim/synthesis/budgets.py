@@ -18,6 +18,7 @@ BUDGETS: dict[str, Resources] = {
     "ulx3s_85f": Resources(luts=3_259, flip_flops=3_773, dsps=64, brams=30, carries=682),
     "ecp5_5g_85f": Resources(luts=5_521, flip_flops=5_638, dsps=128, brams=30, carries=1_296),
     "smartssd_ku15p": Resources(luts=15_310, flip_flops=31_301, dsps=256, brams=15, carries=3_090),
+    "native_pcie": Resources(luts=15_310, flip_flops=31_301, dsps=256, brams=15, carries=3_090),
     "alveo_u50": Resources(luts=17_180, flip_flops=44_148, dsps=256, brams=29, carries=4_818),
 }
 
