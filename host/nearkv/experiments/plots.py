@@ -28,20 +28,21 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#0
 def plots(result: RunResult, machine: Sequence[MachineStep] = ()) -> dict[str, bytes]:
     """Every plot by file name, in the order of the report; a machine's where steps were timed on one."""
     found = {
-        "quality.png": _png(1, 2, (11, 3.6), lambda axes: _quality(result, axes)),
-        "recall.png": _png(1, 1, (11, 3.4), lambda axes: _recall(result, axes[0])),
-        "occupancy.png": _png(1, 1, (11, 3.4), lambda axes: _occupancy(result, axes[0])),
-        "traffic.png": _png(1, 1, (11, 3.4), lambda axes: _traffic(result, axes[0])),
-        "time.png": _png(1, 1, (11, 3.4), lambda axes: _time(result, axes[0])),
+        "quality.png": figure_png(1, 2, (11, 3.6), lambda axes: _quality(result, axes)),
+        "recall.png": figure_png(1, 1, (11, 3.4), lambda axes: _recall(result, axes[0])),
+        "occupancy.png": figure_png(1, 1, (11, 3.4), lambda axes: _occupancy(result, axes[0])),
+        "traffic.png": figure_png(1, 1, (11, 3.4), lambda axes: _traffic(result, axes[0])),
+        "time.png": figure_png(1, 1, (11, 3.4), lambda axes: _time(result, axes[0])),
     }
     if machine:
-        found["machine.png"] = _png(1, 2, (11, 3.8), lambda axes: _machine(machine, axes))
+        found["machine.png"] = figure_png(1, 2, (11, 3.8), lambda axes: _machine(machine, axes))
     return found
 
 
-def _png(
+def figure_png(
     rows: int, columns: int, size_inches: tuple[float, float], draw: Callable[[list[Axes]], None]
 ) -> bytes:
+    """PNG bytes of a grid of axes that `draw` fills."""
     from matplotlib.figure import Figure  # half a second that no other command should pay
 
     figure = Figure(figsize=size_inches, dpi=DPI, layout="constrained")
