@@ -12,6 +12,7 @@ BENCHES = {
     "attention": "benchmarks.attention:measure",
     "cosim": "benchmarks.cosim:measure",
     "golden": "benchmarks.golden:measure",
+    "kvcache": "benchmarks.kvcache:measure",
     "links": "benchmarks.links:measure",
     "policy_speed": "benchmarks.policy_speed:measure",
 }
