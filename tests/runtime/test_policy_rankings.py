@@ -237,6 +237,33 @@ def test_the_learned_policy_starts_as_an_average_and_follows_its_seed():
     assert np.abs(free.weights - stubborn.weights).max() > 0.1
 
 
+def test_the_learned_policy_learns_from_what_was_known_before_the_step():
+    """A step's accesses against the features from after the step before it: ridge regression by hand."""
+    rng = np.random.default_rng(11)
+    steps = [np.sort(rng.choice(20, 4, replace=False)) for _ in range(6)]
+    policy = Learned(STREAM, forget=0.5, ridge=0.1, sample_tokens=16)
+    draws = np.random.default_rng((STREAM.seed, STREAM.layer, STREAM.kv_head))
+    prior = policy.weights.copy()
+    policy.place(see(sealed=19, tokens=20, capacity=5, step=-1))
+    last_use = np.full(20, -np.inf)
+    moment, response = np.zeros((7, 7)), np.zeros(7)
+    for step, selected in enumerate(steps):
+        before = policy._features(np.arange(20), step - 1)
+        assert before[5] == pytest.approx(1 / (step - last_use))  # steps since the last use, plus 1
+        assert before[6] == pytest.approx(np.log2(20 - np.arange(20)) / 20)
+        seen = see(selected=selected, sealed=19, tokens=20, capacity=5, step=step)
+        placement = policy.place(seen)
+        sample = draws.integers(20, size=16)
+        features, accessed = before[:, sample], np.isin(sample, selected)
+        moment = 0.5 * moment + features @ features.T / 16
+        response = 0.5 * response + features @ accessed / 16
+        weights = np.linalg.solve(moment + 0.1 * np.eye(7), response + 0.1 * prior)
+        assert policy.weights == pytest.approx(weights, rel=1e-6, abs=1e-9)
+        last_use[selected] = step
+        expected = weights @ policy._features(np.arange(19), step)
+        assert set(np.flatnonzero(placement)) == set(np.argsort(expected)[-5:])
+
+
 def test_the_literal_line_of_the_article_keeps_the_oldest_new_tokens():
     """`new_tokens[:α·len]` of 8 new tokens with room for 3, and after that with one selected."""
     everything = range(8)
