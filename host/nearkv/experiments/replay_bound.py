@@ -72,7 +72,8 @@ def best_placement(problem: PlacementProblem, iterations: int = ITERATIONS) -> P
         dual, used, changed = _dual(problem, slot, change)
         if dual < upper:
             upper, best = dual, (slot, change)
-        excess = np.stack([1 - used / problem.capacity, 1 - changed / np.maximum(problem.max_changes, 1)])
+        supply = np.stack([problem.capacity, problem.max_changes])
+        excess = (supply - np.stack([used, changed])) / np.maximum(supply, 1)
         excess[1, 0] = 0
         np.clip(excess, -3, 1, out=excess)
         squares = AVERAGE * squares + (1 - AVERAGE) * excess**2
