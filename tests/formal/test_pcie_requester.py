@@ -109,8 +109,9 @@ def tags_bench(rest_longer_by=0):
     )
     m.d.comb += [
         Assume(~unit.take | (unit.available & (~unsent | unit.sent))),
-        Assume(~unit.sent | (unsent & (unit.sent_tag == unsent_tag))),
-        Assume(~unsent | unit.hold),
+        Assume(~unit.sent | unsent),
+        Assume(unit.waits == unsent),
+        Assume(~unsent | (unit.sent_tag == unsent_tag)),
         # Completions are looked up first, and their tag is active up to the last beat.
         Assume(~unit.end | (unit.active & (unit.active_tag == unit.end_tag))),
         Assume(~unit.end | ((unit.lookup_tag == unit.end_tag) & unit.outstanding)),

@@ -211,9 +211,10 @@ class ReadRequester(wiring.Component):
         tags, receiver, memory = self._tags, self._receiver, self._memory
         wiring.connect(m, wiring.flipped(self.rc), receiver.rc)
         m.d.comb += [
+            tags.waits.eq(self.request.valid),
             tags.sent.eq(self.request.valid & self.request.ready),
             tags.sent_tag.eq(self.request.payload.tag),
-            tags.hold.eq(self.request.valid | receiver.looks_up),
+            tags.hold.eq(receiver.looks_up),
             tags.active.eq(receiver.active),
             tags.active_tag.eq(receiver.active_tag),
             tags.lookup_tag.eq(receiver.lookup_tag),

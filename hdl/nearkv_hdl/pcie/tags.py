@@ -25,7 +25,8 @@ class TagPool(wiring.Component):
     order of requests.
     Timing: the next tag is offered in the cycle after the last one was taken, one cycle later for each that
     is passed over. The watch visits one tag per cycle without `release`, `end` and `hold`, so a timeout is
-    found up to `tags` such cycles late. It never gives up a tag whose packet is under way (`active`).
+    found up to `tags` such cycles late. It never gives up a tag whose request waits, or whose packet is under
+    way (`active`).
     Numerics: cycle counts modulo 2^time_bits.
     Cuts: none: all outputs are gates behind registers and inputs.
     Reset: all; only together with what it counts.
@@ -39,8 +40,9 @@ class TagPool(wiring.Component):
         timeout_cycles, quarantine_cycles: limits.
         tag, available: the tag on offer, whether it is free.
         take: it is taken; only while available.
-        sent, sent_tag: its request has left. Exactly one follows each take, before the next one.
-        hold: no tag is to be given up in this cycle: a request waits, or a completion is being looked up.
+        waits, sent, sent_tag: the request of that tag waits, from the cycle after `take` on; it leaves in
+            this cycle. No other is taken before it leaves.
+        hold: no tag is to be given up in this cycle: a completion is being looked up.
         active, active_tag: a packet of that tag is under way.
         lookup_tag, outstanding, late: whether completions of a tag may come, and whether it had timed out.
         fail, end, end_tag: of that tag, something was wrong; the last completion came. Only if outstanding.
@@ -69,6 +71,7 @@ class TagPool(wiring.Component):
                 "tag": Out(index),
                 "available": Out(1),
                 "take": In(1),
+                "waits": In(1),
                 "sent": In(1),
                 "sent_tag": In(index),
                 "hold": In(1),
@@ -149,9 +152,11 @@ class TagPool(wiring.Component):
             stamps.write_enable.eq(self.sent),
             stamps.read_enable.eq(1),
             acts.eq(
-                ~(self.release | self.end | self.hold | stale) & ~(self.active & (self.active_tag == seen))
+                ~(self.release | self.end | self.hold | stale)
+                & ~(self.active & (self.active_tag == seen))
+                & ~(self.waits & (self.sent_tag == seen))
             ),
-            # A tag that is under way is passed over, or the others would not be watched meanwhile.
+            # Such tags are passed over, or the others would not be watched meanwhile.
             stamps.read_row.eq(seen + ~(self.release | self.end | self.hold)),
             age.eq(now - stamps.read_data),
             self.expires.eq(watched & ~seen_late & (age >= self.timeout_cycles)),
