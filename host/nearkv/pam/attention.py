@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv_hdl.spec.attention import Merge
+
 Float64 = NDArray[np.float64]
 
 # 26 fraction bits of a weight, |v| < 2^16 (FP16) and 2^20 tokens: a sum stays below 2^62.
@@ -47,7 +49,7 @@ class Shard:
             raise ValueError("scores or values are not finite; allowed: finite numbers")
 
 
-class Merge(ABC):
+class TierMerge(ABC):
     """How partial results of tiers become one."""
 
     @abstractmethod
@@ -55,11 +57,11 @@ class Merge(ABC):
         """Output [head_dim] over the tokens of all shards; ValueError without any token."""
 
 
-class ExponentialMerge(Merge):
+class ExponentialMerge(TierMerge):
     """Partials (m, l, o) around each tier's own maximum, rescaled and added."""
 
     def attend(self, shards: Sequence[Shard]) -> Float64:
-        """See `Merge.attend`."""
+        """See `TierMerge.attend`."""
         partials = [self.partial(shard) for shard in _filled(shards)]
         most = max(maximum for maximum, _, _ in partials)
         factors = [np.exp2(maximum - most) for maximum, _, _ in partials]
@@ -75,7 +77,7 @@ class ExponentialMerge(Merge):
         return maximum, float(weight.sum()), weight @ shard.values
 
 
-class ExactMerge(Merge):
+class ExactMerge(TierMerge):
     """One maximum for all tiers, then sums of integers: any partition and order give the same bits.
 
     A weight has 26 fraction bits and a product is rounded once, to even; values below 2^16 in magnitude, at
@@ -83,7 +85,7 @@ class ExactMerge(Merge):
     """
 
     def attend(self, shards: Sequence[Shard]) -> Float64:
-        """See `Merge.attend`."""
+        """See `TierMerge.attend`."""
         filled = _filled(shards)
         if (tokens := sum(len(shard.scores) for shard in filled)) > MOST_TOKENS:
             raise ValueError(f"tokens is {tokens}; allowed: at most {MOST_TOKENS}")
@@ -108,3 +110,8 @@ def _filled(shards: Sequence[Shard]) -> list[Shard]:
     if not filled:
         raise ValueError("shards hold no token; allowed: at least one")
     return filled
+
+
+def tier_merge(kind: Merge) -> TierMerge:
+    """The merge of a kind."""
+    return ExactMerge() if kind is Merge.EXACT else ExponentialMerge()

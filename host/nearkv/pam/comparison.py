@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearkv.machine import Machine, TierKind, Timing
-from nearkv.pam.step import MergeKind, PamLoad, PamRun, pam_step
+from nearkv.pam.step import PamLoad, PamRun, pam_step
 from nearkv.pipeline.schedule import Schedule, schedule
 from nearkv.pipeline.task import Task
 from nearkv.pipeline.work import (
@@ -23,6 +23,7 @@ from nearkv.pipeline.work import (
     matrix_kernel,
     output_kernel,
 )
+from nearkv_hdl.spec.attention import Merge
 
 BUFFERED_LAYERS = 2
 
@@ -63,7 +64,7 @@ def compare_with_offloading(
     pressure: float,
     *,
     sparsity: int = 8,
-    merge: MergeKind = MergeKind.EXACT,
+    merge: Merge = Merge.EXACT,
 ) -> PamComparison:
     """Both machines at one load.
 

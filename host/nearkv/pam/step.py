@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from nearkv.machine import PS_PER_S, Machine, TierKind, Timing
 from nearkv.pam.placement import TIERS
@@ -25,16 +24,10 @@ from nearkv.pipeline.work import (
     matrix_kernel,
     output_kernel,
 )
+from nearkv_hdl.spec.attention import Merge
 
 WORD_BYTES = 4
 SUM_BYTES = 8  # a 48-bit integer of the exact merge, in whole words
-
-
-class MergeKind(Enum):
-    """How partial results are merged."""
-
-    EXPONENTIAL = "exponential"
-    EXACT = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +86,7 @@ class PamRun:
         return self.batch * PS_PER_S / self.step_ps
 
 
-def pam_step(
-    machine: Machine, model: ModelGeometry, load: PamLoad, merge: MergeKind = MergeKind.EXACT
-) -> PamRun:
+def pam_step(machine: Machine, model: ModelGeometry, load: PamLoad, merge: Merge = Merge.EXACT) -> PamRun:
     """Schedule one step.
 
     Raises:
@@ -108,7 +99,7 @@ def pam_step(
 class _Builder:
     """Tasks of one step."""
 
-    def __init__(self, machine: Machine, model: ModelGeometry, load: PamLoad, merge: MergeKind) -> None:
+    def __init__(self, machine: Machine, model: ModelGeometry, load: PamLoad, merge: Merge) -> None:
         self.machine, self.model, self.load, self.merge = machine, model, load, merge
         tiers = machine.description.tiers
         gpus = [tier for tier in tiers if tier.kind is TierKind.GPU_MEMORY]
@@ -146,13 +137,13 @@ class _Builder:
                     continue
                 sent = self._add("send_query", layer, self._down(tier, model.head_dim * size), (asked,))
                 attended = self._add(f"attend_{self.tiers[tier]}", layer, timing, (sent,))
-                if self.merge is MergeKind.EXACT:
+                if self.merge is Merge.EXACT:
                     maxima.append(self._add("send_maximum", layer, self._up(tier, WORD_BYTES), (attended,)))
                 arrived.append((tier, attended))
             back = []
             for tier, attended in arrived:
                 ready = (attended,)
-                if self.merge is MergeKind.EXACT:
+                if self.merge is Merge.EXACT:
                     ready = (self._add("share_maximum", layer, self._down(tier, WORD_BYTES), tuple(maxima)),)
                 back.append(self._add("return_partials", layer, self._up(tier, self._partial_bytes), ready))
             last = (self._add("rest", layer, rest, tuple(back)),)
@@ -164,7 +155,7 @@ class _Builder:
     @property
     def _partial_bytes(self) -> int:
         """Of one query head: m, l and o, or the integer sums l and o."""
-        if self.merge is MergeKind.EXACT:
+        if self.merge is Merge.EXACT:
             return SUM_BYTES * (self.model.head_dim + 1)
         return WORD_BYTES * (self.model.head_dim + 2)
 
