@@ -207,9 +207,11 @@ class Commands:
     async def _settle(self) -> None:
         """Wait until every TLP has been acknowledged and every credit returned."""
         longest_ps = max(port.replay_ps for port in self._topology.ports.values())
-        while not self._topology.quiet():
-            await Timer(self._topology.quiet_ps, "ps")
-        await Timer(longest_ps, "ps")
+        for _ in range(COMMAND_TIMEOUT_PS // longest_ps):
+            await Timer(longest_ps, "ps")
+            if self._topology.quiet():
+                return
+        raise DeviceError(f"transport pcie: the links are not quiet: {self._topology.counts}")
 
     def _set_epoch(self, epoch_ps: int) -> None:
         self._epoch_ps = epoch_ps

@@ -137,6 +137,19 @@ class Card(_Device):
         """Memory of kernel, DMA engine and peers."""
         return self._port.memory
 
+    def match_bar(self, addr: int, io: bool = False) -> tuple[int, int] | None:
+        """BAR and offset of an address; cocotbext-pcie takes one above 2 GiB for unimplemented."""
+        base = self.bar_address(MEMORY)
+        if base and not io and base <= addr < base + MEMORY_BAR_BYTES:
+            return MEMORY, addr - base
+        found: tuple[int, int] | None = super().match_bar(addr, io)
+        return found
+
+    @property
+    def running(self) -> bool:
+        """Whether a job has been started and not ended, as far as the shell can see."""
+        return self._started is not None
+
     def restart(self, memory: DeviceMemory) -> None:
         """Take other memory, and count jobs afresh."""
         self._port.memory = memory

@@ -60,7 +60,7 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
         self.traffic = Traffic()
         self.replay_ps = 3 * wire.dllp_interval_ps + 2 * wire.delay_ps + wire.packet_ps(_LONGEST_TLP_BYTES)
         self._wire = wire
-        self._frames: Queue[tuple[int, Frame]] = Queue()
+        self._frames: Queue[tuple[int, int, Frame]] = Queue()  # arrival, generation
         self._generation = 0  # how often the link has come up again
         self._replay_wanted = False
         self._replays_in_vain = 0
@@ -130,11 +130,12 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
         wire_bytes = packet.get_wire_size()
         await Timer(self._wire.packet_ps(wire_bytes), "ps")
         if not self.up:
+            self.retry_buffer.clear()
             return
         arrival_ps = now_ps() + self._wire.delay_ps
         if isinstance(packet, Dllp):
             self.traffic += Traffic(wire_bytes=wire_bytes)
-            self._frames.put_nowait((arrival_ps, Frame(packet)))
+            self._frames.put_nowait((arrival_ps, self._generation, Frame(packet)))
             return
         fault = self._fault_of(packet, first=status == "ok")
         kind = fault.fault if fault else None
@@ -151,7 +152,7 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
         late_ps = fault.delay_ps if fault else 0
         copies = {FaultKind.DROPPED: 0, FaultKind.DUPLICATED: 2}
         for _ in range(copies.get(kind, 1) if kind else 1):
-            self._frames.put_nowait((arrival_ps + late_ps, frame))
+            self._frames.put_nowait((arrival_ps + late_ps, self._generation, frame))
 
     def _fault_of(self, tlp: Tlp, *, first: bool) -> Fault | None:
         """What this transmission suffers."""
@@ -162,10 +163,10 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
 
     async def _deliver(self) -> None:
         while True:
-            arrival_ps, frame = await self._frames.get()
+            arrival_ps, generation, frame = await self._frames.get()
             if (wait_ps := arrival_ps - now_ps()) > 0:
                 await Timer(wait_ps, "ps")
-            if self.up and self.other.up:
+            if self.up and generation == self._generation:
                 self.other.receive(frame)
 
     def receive(self, frame: Frame) -> None:
@@ -238,6 +239,7 @@ class LinkPort(SimPort):  # type: ignore[misc]  # of an untyped package
         for end in (self, self.other):
             end.up, end.recovering = False, down_ps > 0
             end.events["link down"] += 1
+            end.retry_buffer.clear()
             end.wake()
         if down_ps:
             cocotb.start_soon(self._recover(down_ps))

@@ -45,6 +45,7 @@ class Simulator:
 
     Attributes:
         state: time and counters of the last answer.
+        pid: of the simulator, once it runs.
 
     Raises:
         DeviceError: cocotb, cocotbext-pcie or the simulator is missing, the build or the start fails.
@@ -60,7 +61,7 @@ class Simulator:
         self._call_seconds = call_seconds
         self.state: tuple[int, tuple[int, ...]] = (0, ())
         self._failure: str | None = None
-        self._pid: int | None = None
+        self.pid: int | None = None
         self._channel: Channel | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="nearkv-pcie-", ignore_cleanup_errors=True)
         self._thread = threading.Thread(target=self._run, name="nearkv-pcie", daemon=True)
@@ -129,7 +130,7 @@ class Simulator:
                 if time.monotonic() > deadline:
                     raise DeviceTimeout(f"transport pcie: no simulation after {START_SECONDS:g} s")
         channel = Channel(connected)
-        self._pid = channel.receive(START_SECONDS)
+        self.pid = channel.receive(START_SECONDS)
         self._channel = channel
 
     def _run(self) -> None:
@@ -168,8 +169,8 @@ class Simulator:
 
     def _kill(self) -> None:
         """End the session that the runner gave the simulator, and wait for it."""
-        if self._pid is not None and self._thread.is_alive():
+        if self.pid is not None and self._thread.is_alive():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(os.getpgid(self._pid), signal.SIGKILL)
-        if self._pid is not None:
+                os.killpg(os.getpgid(self.pid), signal.SIGKILL)
+        if self.pid is not None:
             self._thread.join(END_SECONDS)

@@ -157,7 +157,8 @@ class Topology:
         """Whether nothing more will come without the host's doing."""
         held = [value for name, value in self.counts.items() if "credits" not in name]
         recovering = any(port.recovering for port in self.ports.values())
-        return not any(held) and not recovering and self.port.idle_cycles() >= QUIET_CYCLES
+        computing = self.card.running and self.port.idle_cycles() < QUIET_CYCLES
+        return not any(held) and not recovering and not computing
 
     @property
     def quiet_ps(self) -> int:
@@ -165,11 +166,15 @@ class Topology:
         return QUIET_CYCLES * self._clock_ps
 
     async def restart(self, memory: DeviceMemory, plan: FaultPlan, log: TlpLog | None) -> None:
-        """Reset the kernel, exchange its memory, and count, log and judge from here on."""
+        """Reset kernel and dead links, exchange the memory, and count, log and judge from here on."""
+        for port in self.ports.values():
+            if not port.up:
+                port.restart()
         self._rst.value = 0
         await ClockCycles(self._clk, RESET_CYCLES)
         self._rst.value = 1
-        await ClockCycles(self._clk, RESET_CYCLES)
+        for port in self.ports.values():
+            await port.fc_state[0].initialized.wait()
         self.card.restart(memory)
         self.host.restart()
         self.injector.restart(plan)

@@ -80,6 +80,8 @@ class PcieTransport(Transport):
         self._finalizer = weakref.finalize(self, self._simulator.close) if simulator is None else None
         log = None if tlp_log is None else str(tlp_log.resolve())
         try:
+            if tlp_log is not None:
+                tlp_log.touch()  # here, so that what is wrong with it is an OSError of this process
             self._simulator.call("power_on", memory_bytes, (faults or FaultPlan()).to_dict(), log)
         except BaseException:
             self.close()
@@ -114,6 +116,11 @@ class PcieTransport(Transport):
     def counters(self) -> TransportCounters:
         """Totals of the card's link; `device_cycles` run from a job's start to its interrupt."""
         return TransportCounters(*self._simulator.state[1])
+
+    @property
+    def simulator_pid(self) -> int | None:
+        """Process of the simulator."""
+        return self._simulator.pid
 
     def read_register(self, offset: int) -> int:
         """Load a word."""
