@@ -82,6 +82,9 @@ def test_tiers_follow_from_a_machine():
         ("nand", TierRole.BLOCKS),
     ]
     assert [tier.reserve_rows for tier in tiers] == [8, 0]
+    pam = open_machine("pam").description
+    tiers = tiers_of(pam, {"hbm_pim": 1 << 20, "ddr_pim": 1 << 21, "ssd_pim": 1 << 22})
+    assert [tier.role for tier in tiers] == [TierRole.ROWS, TierRole.ROWS, TierRole.BLOCKS]
     with pytest.raises(ValueError, match="tier is 'dram'"):
         tiers_of(description, {"dram": 1})
     with pytest.raises(ValueError, match="capacity_bytes of card_memory is"):

@@ -79,12 +79,23 @@ def test_f6_missed_partial_timed_out_and_cancelled(cold_rig):
     assert not rig.check("a").missing.any()
 
 
-def test_f6_the_end_of_its_sequence_ends_a_prefetch(cold_rig):
-    rig = cold_rig(seed=6)
+@pytest.mark.parametrize("queried", [False, True])
+@pytest.mark.parametrize("end", ["preempt", "free", "cancel"])
+def test_f6_the_end_of_its_sequence_ends_a_prefetch(cold_rig, end, queried):
+    """Its rows may be another's by then: the prefetch starts nothing and touches nobody's slots."""
+    rig = cold_rig(seed=6, max_blocks=4)
     prefetch = rig.cache.prefetch("a", *rig.everything("a"))
-    prefetch.query()
-    rig.cache.preempt("a")
-    assert prefetch.wait() is PrefetchState.CANCELLED
+    if queried:
+        prefetch.query()
+    getattr(rig.cache, end)("a")
+    if end != "preempt":
+        rig.start("a", 16)  # the same block numbers, the same name
+        rig.idle()
+        rig.cache.place("a", rig.wanted("a", COLD))
+    assert prefetch.wait() is prefetch.query() is prefetch.cancel() is PrefetchState.CANCELLED
+    assert prefetch.loaded_rows == rig.cache.engine.active == 0
+    if end != "preempt":
+        assert not rig.check("a").hot.any()
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["query", "wait", "cancel", "advance"])))

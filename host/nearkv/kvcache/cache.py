@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nearkv.codec.key_block import Float16
-from nearkv.kvcache.block_table import BlockTable, tier_of
+from nearkv.kvcache.block_table import BlockTable
 from nearkv.kvcache.clock import Clock
 from nearkv.kvcache.config import CacheConfig
 from nearkv.kvcache.homes import BlockHomes
@@ -16,7 +16,7 @@ from nearkv.kvcache.lifecycle import Lifecycle, Rows
 from nearkv.kvcache.metrics import CacheMetrics
 from nearkv.kvcache.migration import MigrationEngine
 from nearkv.kvcache.mover import Mover
-from nearkv.kvcache.placement import COLD, Placement, Placer, Wanted
+from nearkv.kvcache.placement import Placement, Placer, Wanted
 from nearkv.kvcache.prefetch import Prefetch
 from nearkv.kvcache.prefixes import PrefixIndex
 from nearkv.kvcache.reader import RowReader, RowsRead
@@ -34,9 +34,9 @@ Recompute = Callable[[str, RowIndex, RowIndex], None]
 class TieredKVCache:
     """A cache of keys and values that an engine appends to and attends from.
 
-    A row is one token's keys and values of one stream. It is written once, to the fastest row tier with
-    room. A full block is written home to a block tier and stays there; copies in row tiers come and go.
-    What is guaranteed is listed in docs/kv-cache.md.
+    A row is one token's keys and values of one stream, written once, to the fastest row tier with room. A
+    full block goes home to a block tier and stays there; copies in row tiers come and go. Words, states
+    and guarantees: docs/kv-cache.md.
 
     Args:
         config: shape, tiers, limits.
@@ -194,8 +194,7 @@ class TieredKVCache:
 
         Every copy is overwritten, the home copy too. ValueError for another shape or dtype, or a row twice.
         """
-        rows = self._rows(name, streams, tokens)
-        self._reader.restore(rows, keys, values)
+        self._reader.restore(self._rows(name, streams, tokens), keys, values)
 
     def place(self, name: str, wanted: Wanted, timeout_ps: int | None = None) -> Placement:
         """Start to make the copies in row tiers those that a policy wants.
@@ -207,7 +206,7 @@ class TieredKVCache:
 
         """
         sequence = self._sequences.get(name, SequenceState.RUNNING)
-        return self._placer.place(sequence, wanted, self._timeout(timeout_ps))
+        return self._placer.place(sequence, wanted, self.config.timeout_of(timeout_ps))
 
     def prefetch(
         self, name: str, streams: ArrayLike, tokens: ArrayLike, tier: int = 0, timeout_ps: int | None = None
@@ -216,9 +215,13 @@ class TieredKVCache:
         sequence = self._sequences.get(name, SequenceState.RUNNING)
         if not 0 <= tier < len(self._tiers.row_tiers):
             raise ValueError(f"tier is {tier}; allowed: 0 to {len(self._tiers.row_tiers) - 1}")
-        rows, limit_ps = np.unique(self._rows(name, streams, tokens)), self._timeout(timeout_ps)
+        rows, limit_ps = np.unique(self._rows(name, streams, tokens)), self.config.timeout_of(timeout_ps)
         return Prefetch(
-            self._tiers, self.engine, rows, lambda: self._placer.bring(sequence, rows, tier, limit_ps)
+            self._tiers,
+            self.engine,
+            rows,
+            bring=lambda: self._placer.bring(sequence, rows, tier, limit_ps),
+            is_running=lambda: self._sequences.runs(sequence),
         )
 
     def pin(self, name: str, streams: ArrayLike, tokens: ArrayLike) -> int:
@@ -235,10 +238,7 @@ class TieredKVCache:
 
     def tier_numbers(self, name: str) -> Wanted:
         """Row tier of every row's copy, int8 [streams, tokens]; COLD where there is none."""
-        sequence = self._sequences.get(name)
-        place = tier_of(self._table.place[sequence.blocks]).astype(np.int8)
-        grid: Wanted = np.maximum(place, COLD).transpose(1, 0, 2).reshape(self.config.streams, -1)
-        return grid[:, : sequence.tokens]
+        return self._placer.tier_numbers(self._sequences.get(name))
 
     def occupancy(self) -> dict[str, Occupancy]:
         """Slots of every tier, counted anew; RuntimeError if free + pinned + evictable is not the total."""
@@ -247,8 +247,3 @@ class TieredKVCache:
     def _rows(self, name: str, streams: ArrayLike, tokens: ArrayLike) -> RowIndex:
         sequence = self._sequences.get(name)
         return self._table.rows(sequence.blocks, *self._sequences.check_rows(sequence, streams, tokens))
-
-    def _timeout(self, timeout_ps: int | None) -> int:
-        if timeout_ps is not None and timeout_ps < 1:
-            raise ValueError(f"timeout_ps is {timeout_ps}; allowed: from 1")
-        return timeout_ps or self.config.timeout_ps

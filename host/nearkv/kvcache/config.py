@@ -75,6 +75,12 @@ class CacheConfig:
         """Makes and checks this cache's records."""
         return RowCodec(self.head_dim, self.row_format, self.model)
 
+    def timeout_of(self, timeout_ps: int | None) -> int:
+        """A call's own timeout, or the cache's for None; ValueError for one below 1."""
+        if timeout_ps is not None and timeout_ps < 1:
+            raise ValueError(f"timeout_ps is {timeout_ps}; allowed: from 1")
+        return timeout_ps or self.timeout_ps
+
     def good_batch_rows(self, links: LinkTimes) -> int:
         """Rows of the largest batch that any pair of tiers asks for: see `good_batch_bytes`."""
         names = [tier.name for tier in self.tiers]

@@ -9,6 +9,7 @@ import numpy as np
 from nearkv.codec.key_block import Float16
 from nearkv.kvcache.homes import BlockHomes
 from nearkv.kvcache.migration import MigrationEngine
+from nearkv.kvcache.moves import MoveState
 from nearkv.kvcache.reader import RowReader
 from nearkv.kvcache.rows import RowIndex
 from nearkv.kvcache.sequences import (
@@ -67,11 +68,15 @@ class Lifecycle:
             if self.table.references[block] == 1:
                 left = sequence.tokens - index * self.table.block_tokens
                 self.homes.leave(block, min(left, self.table.block_tokens))
+        self.engine.pump()
 
     def resume(self, name: str) -> None:
         """Bring the tail back to row tiers, after the stores under way; the rest stays home."""
         sequence = self.sequences.get(name, SequenceState.PREEMPTED)
         blocks = sequence.blocks.tolist()
+        for move in self.homes.stores(blocks):
+            if move.state is MoveState.REGISTERED:
+                self.engine.cancel(move)  # no home slot to be had: the rows are still up
         self.engine.wait(self.homes.stores(blocks))
         tail_tokens = sequence.tokens % self.table.block_tokens
         if tail_tokens and self.table.home_tokens[blocks[-1]]:

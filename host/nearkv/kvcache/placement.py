@@ -81,6 +81,12 @@ class Placer:
         cold = self.tiers.table.place_of(rows) == NOWHERE
         return self._place(sequence, rows[cold], wanted[cold], timeout_ps).moves
 
+    def tier_numbers(self, sequence: SequenceRecord) -> Wanted:
+        """Row tier of every row's copy, int8 [streams, tokens]; COLD where there is none."""
+        number = np.maximum(tier_of(self.tiers.table.place[sequence.blocks]), COLD).astype(np.int8)
+        grid: Wanted = number.transpose(1, 0, 2).reshape(self.tiers.table.streams, -1)
+        return grid[:, : sequence.tokens]
+
     def _grid(self, sequence: SequenceRecord, wanted: Wanted) -> Wanted:
         """`wanted` in the table's order, int8 [blocks, streams, block_tokens]."""
         table, tiers = self.tiers.table, len(self.tiers.row_tiers)

@@ -27,7 +27,16 @@ class PrefetchState(Enum):
 
 
 class Prefetch:
-    """Rows to be brought up to a row tier. It holds no slot or pin of its own.
+    """Rows to be brought up to a row tier.
+
+    It holds no slot or pin of its own, and ends as soon as its sequence does not run.
+
+    Args:
+        tiers: the tiers.
+        engine: carries the moves.
+        rows: each named once.
+        bring: starts the moves.
+        is_running: whether the sequence still runs.
 
     Attributes:
         waited_ps: time spent in `wait`.
@@ -41,24 +50,27 @@ class Prefetch:
         engine: MigrationEngine,
         rows: RowIndex,
         bring: Callable[[], tuple[Move, ...]],
+        is_running: Callable[[], bool],
     ) -> None:
         self.rows = rows
         self.waited_ps = 0
         self.loaded_rows = 0
-        self._tiers, self._engine, self._bring = tiers, engine, bring
+        self._tiers, self._engine, self._bring, self._is_running = tiers, engine, bring, is_running
         self._moves: tuple[Move, ...] = ()
         self._state = PrefetchState.REGISTERED
 
     @property
     def state(self) -> PrefetchState:
         """Where it is now."""
-        if self._state is PrefetchState.QUERIED and not self._under_way():
+        if self._state in (PrefetchState.REGISTERED, PrefetchState.QUERIED) and not self._is_running():
+            self._stop()
+        elif self._state is PrefetchState.QUERIED and not self._under_way():
             self._finish()
         return self._state
 
     def query(self) -> PrefetchState:
         """Look the rows up and start what is missing; once only."""
-        if self._state is PrefetchState.REGISTERED:
+        if self.state is PrefetchState.REGISTERED:
             self._state = PrefetchState.QUERIED
             self._moves = self._bring()
         return self.state
@@ -67,20 +79,24 @@ class Prefetch:
         """Run the clock until it ends: at the latest at the deadline of its moves."""
         start_ps = self._engine.clock.now_ps
         self.query()
-        self._engine.wait(self._moves)
-        while self._state is PrefetchState.QUERIED and self._under_way():
-            self._engine.clock.run_next()  # rows that another's moves are bringing; those have deadlines too
+        # Own moves and those of others that bring some of the rows: all have deadlines.
+        while self.state is PrefetchState.QUERIED and self._engine.clock.run_next():
+            pass
         self.waited_ps += self._engine.clock.now_ps - start_ps
-        return self.state
+        return self._state
 
     def cancel(self) -> PrefetchState:
         """Stop its moves, unless it has ended. Rows that have arrived stay."""
         if self.state in (PrefetchState.REGISTERED, PrefetchState.QUERIED):
-            self._state = PrefetchState.CANCELLED
-            for move in self._moves:
-                self._engine.cancel(move)
-            self._count()
+            self._stop()
         return self._state
+
+    def _stop(self) -> None:
+        self._state = PrefetchState.CANCELLED
+        for move in self._moves:
+            self._engine.cancel(move)
+        if self._is_running():
+            self._count()
 
     def _under_way(self) -> bool:
         moving = not all(move.state.final for move in self._moves)

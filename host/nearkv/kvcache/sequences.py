@@ -101,6 +101,10 @@ class SequenceTable:
             raise ValueError(f"sequence {name!r} is {record.state.value}; allowed: {state.value}")
         return record
 
+    def runs(self, record: SequenceRecord) -> bool:
+        """Whether a sequence is held and running: this one, not another under the same name."""
+        return self._records.get(record.name) is record and record.state is SequenceState.RUNNING
+
     def check_rows(
         self, record: SequenceRecord, streams: ArrayLike, tokens: ArrayLike
     ) -> tuple[RowIndex, RowIndex]:

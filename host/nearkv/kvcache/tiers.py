@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from nearkv.codec.crc import Crc32
 from nearkv.kvcache.rows import Records, RowIndex, empty_records
-from nearkv.machine import MachineDescription, TierKind
+from nearkv.machine import MachineDescription
 
 Slots = NDArray[np.int64]
 
+_DRIVE_PROFILES = "drive/"
 HEADER_BYTES = 16  # of a record in a slot: logical address, generation, check value
 
 
@@ -65,7 +66,9 @@ class TierConfig:
 def tiers_of(
     description: MachineDescription, capacity_bytes: Mapping[str, int], reserve_rows: int = 0
 ) -> tuple[TierConfig, ...]:
-    """Tiers of a machine that a cache uses, fastest first; drives hold blocks, everything else rows.
+    """Tiers of a machine that a cache uses, fastest first.
+
+    What consists of drives, those with processing units too, holds blocks; everything else rows.
 
     Args:
         description: the machine.
@@ -80,7 +83,7 @@ def tiers_of(
             raise ValueError(f"capacity_bytes of {name} is {nbytes}; allowed: to {most}")
     return tuple(
         TierConfig(tier.name, TierRole.BLOCKS, capacity_bytes[tier.name])
-        if tier.kind is TierKind.DRIVE
+        if tier.profile.startswith(_DRIVE_PROFILES)
         else TierConfig(tier.name, TierRole.ROWS, capacity_bytes[tier.name], reserve_rows)
         for tier in description.tiers
         if tier.name in capacity_bytes
