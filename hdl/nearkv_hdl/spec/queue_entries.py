@@ -54,7 +54,7 @@ SUBMISSION = {
     "heads": EntryField(54, 1, "HEADS"),
     "flags": EntryField(55, 1, "FLAGS"),
     "k": EntryField(56, 4, "K"),
-    "reserved_60": EntryField(60, 4),
+    "stream_crc32c": EntryField(60, 4, "STREAM_CRC32C"),
 }
 # A field whose argument this build's kernel does not have is reserved.
 _ARGUMENTS = {argument.name: argument for argument in reg.ARGUMENTS}
