@@ -67,11 +67,12 @@ def test_migration_that_raises_hits_saves_traffic_and_time(rates, geometry):
     effect = migration_effect(
         rates(), geometry, load, settings, hit_without=0.2, hit_with=0.8, swapped_fraction=0.0
     )
-    assert effect.traffic_saved == pytest.approx(0.75, abs=0.001)
+    assert effect.rows_saved == effect.traffic_saved == pytest.approx(0.75, abs=0.001)
     assert effect.time_saved > 0.3
     useless = migration_effect(
         rates(), geometry, load, settings, hit_without=0.5, hit_with=0.5, swapped_fraction=0.01
     )
+    assert useless.rows_saved == 0
     assert useless.traffic_saved < 0
     assert useless.time_saved < 0
     with pytest.raises(ValueError, match="swapped_fraction is 2; allowed: 0 to 1"):

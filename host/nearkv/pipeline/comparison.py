@@ -92,6 +92,14 @@ class MigrationEffect:
     with_migration: DecodeRun
 
     @property
+    def rows_saved(self) -> float:
+        """Share of the rows fetched from the cold tier that migration saves, its own moves left out."""
+        before, after = (
+            run.work.cold_fetched + run.work.late_fetched for run in (self.without, self.with_migration)
+        )
+        return 1 - after / before
+
+    @property
     def traffic_saved(self) -> float:
         """Share of the cold tier's traffic that migration saves; negative where it adds some."""
         return 1 - self.with_migration.cold_traffic_bytes / self.without.cold_traffic_bytes
