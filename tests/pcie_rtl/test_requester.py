@@ -11,7 +11,7 @@ LARGE = {"tags": 256, "completion_headers": 256, "completion_bytes": 32768}
 
 def run(module, limits, name, seed):
     unit = MemoryRequester(**limits)
-    names = ("latency", "answer_latency", "write_latency")
+    names = ("latency", "answer_latency", "write_latency", "response_latency")
     return run_bench(
         unit,
         f"{BENCHES}.{module}",

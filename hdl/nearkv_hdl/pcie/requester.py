@@ -24,7 +24,8 @@ class MemoryRequester(wiring.Component):
     Errors: SLVERR, see ReadRequester and WriteRequester; a burst that is not INCR, not of whole 64-byte
     beats, or crosses a page is refused, and so is every burst taken without `bus_master_enable`.
     Timing: latency 3 from `arvalid` to `rq.tvalid`, 4 from a request's last completion beat to `rvalid`;
-    6 from a payload's last beat on W to its packet; interval 1 on every channel.
+    6 from a payload's last beat on W to its packet, 2 from a burst's last packet to `bvalid`; interval 1 on
+    every channel.
     Numerics: counters modulo 2^32.
     Cuts: see the parts: RQ has the arbiter's gates behind its registers, R none.
     Reset: all; only together with the bus and the integrated block.
@@ -94,6 +95,11 @@ class MemoryRequester(wiring.Component):
     def write_latency(self) -> int:
         """Cycles from a payload's last beat on W to its packet's first."""
         return self._writes.latency + self._arbiter.latency
+
+    @property
+    def response_latency(self) -> int:
+        """Cycles from the last beat of a burst's last packet on RQ to `bvalid`."""
+        return self._writes.response_latency
 
     @property
     def interval(self) -> int:

@@ -69,6 +69,11 @@ class WriteRequester(wiring.Component):
         return self._packer.latency + BUFFER_LATENCY + 2
 
     @property
+    def response_latency(self) -> int:
+        """Cycles from the last beat of a burst's last packet to `bvalid`."""
+        return BUFFER_LATENCY
+
+    @property
     def interval(self) -> int:
         """Cycles between two beats."""
         return 1

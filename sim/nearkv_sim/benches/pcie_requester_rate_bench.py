@@ -1,6 +1,6 @@
 """cocotb bench of MemoryRequester with all tags: rate of reads and writes, latencies, tags of 5 bits.
 
-Parameters: see pcie_requester_bench.
+Parameters: see pcie_requester_bench; the component's latencies by the names of their properties.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def writes_fill_the_interface(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
 async def latencies_are_what_they_are_said_to_be(dut: Any) -> None:
-    """From AR to RQ, from the last beat on RC to R, from the last beat on W to RQ."""
+    """From AR to RQ, from the last beat on RC to R, from W to RQ, from RQ to B."""
     bench = await bench_of(dut)
     cycle = 0
     seen: dict[str, int] = {}
@@ -112,6 +112,7 @@ async def latencies_are_what_they_are_said_to_be(dut: Any) -> None:
     seen.clear()
     await bench.axi.write(HOST_BASE, bytes(4))
     assert seen["rq_t"] - seen["s_axi_w"] == parameters()["write_latency"]
+    assert seen["s_axi_b"] - seen["rq_t"] == parameters()["response_latency"]
     watching.cancel()
 
 
