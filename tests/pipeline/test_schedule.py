@@ -62,6 +62,13 @@ def test_a_shared_link_lets_a_slow_transfer_keep_its_pace():
     assert done.end_ps[1] == pytest.approx(1_800_000, rel=1e-4)
 
 
+def test_half_shares_run_side_by_side_within_their_bound():
+    """Latency overlaps: two transfers that each need half of a link take as long as one."""
+    done = schedule([task(name, 10, {"link": 5}) for name in "ab"])
+    assert done.time_ps == done.bound_ps == 10
+    assert schedule([task(name, 10, {"link": 6}) for name in "ab"]).bound_ps == 12
+
+
 def test_fair_speeds_by_hand():
     alone = fair_speeds({0: {"a": WHOLE}})
     assert alone == {0: WHOLE}
@@ -73,11 +80,14 @@ def test_fair_speeds_by_hand():
 
 
 def random_graph(rng: random.Random) -> list[Task]:
+    """Some graphs with tasks that fill a resource, some with small shares only."""
     tasks = []
+    whole, most = rng.random() < 0.5, rng.randint(1, 5)
     for index in range(rng.randint(1, 40)):
         time_ps = rng.randint(1, 1000)
         names = rng.sample("abcdef", rng.randint(1, 3))
-        busy = {name: rng.choice([time_ps, rng.randint(0, time_ps)]) for name in names}
+        least_share = rng.choice([0.0, 1.0]) if whole else 0.0
+        busy = {name: max(rng.randint(0, time_ps // most), int(least_share * time_ps)) for name in names}
         after = sorted(rng.sample(range(index), min(index, rng.randint(0, 3))))
         tasks.append(task(f"t{index}", time_ps, busy, *after))
     return tasks

@@ -7,7 +7,7 @@ tasks that have begun or may begin (`sharing`). No resource does more than it ca
 faster than its busiest resource.
 
 Bound: the longest chain, and for every resource its whole load plus the shortest chain before any of its
-tasks and the shortest remainder after any of them. No schedule of these tasks is shorter.
+tasks and the shortest one behind any of them. No schedule of these tasks is shorter.
 """
 
 from __future__ import annotations
@@ -150,6 +150,5 @@ def _bound_ps(tasks: Sequence[Task], tails: Sequence[int]) -> int:
         for resource, busy in task.timing.busy_ps.items():
             load[resource] += busy
             first[resource] = min(first.get(resource, head), head)
-            rest_ps = task.timing.time_ps - busy + tail
-            last[resource] = min(last.get(resource, rest_ps), rest_ps)
+            last[resource] = min(last.get(resource, tail), tail)
     return max([bound, *(first[name] + busy + last[name] for name, busy in load.items())])
