@@ -61,6 +61,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what stdout gets")
     parser.add_argument("--output", type=Path, metavar="DIR", help="new folder for results, plots and report")
     parser.add_argument(
+        "--tlp-log",
+        type=Path,
+        metavar="DIR",
+        help="new folder for every PCIe packet of a run, as lines of JSON in DIR/<transport>.jsonl",
+    )
+    parser.add_argument(
         "--metrics-port",
         type=int,
         metavar="PORT",
@@ -103,6 +109,8 @@ def _run(args: argparse.Namespace) -> int:
     config = load_config(args.config, overrides)
     if args.output is not None:
         check_new_folder(args.output)  # before the work, not after
+    if args.tlp_log is not None:
+        check_new_folder(args.tlp_log)
     trace = read_trace(config.trace)
     config.streams_of(trace)
     configs = [replace(config, transport=name) for name in transports] or [config]
@@ -115,7 +123,7 @@ def _run(args: argparse.Namespace) -> int:
             print(f"metrics: http://127.0.0.1:{endpoint.port}/metrics", file=sys.stderr)
         observers = [RunObserver(replay, endpoint).observe]
         # All are opened first: an unknown name must not come to light after minutes on the other.
-        devices = [stack.enter_context(open_device(one)) for one in configs]
+        devices = [stack.enter_context(open_device(one, args.tlp_log)) for one in configs]
         for one, device in zip(configs, devices, strict=True):
             progress = progress_line(f"{one.transport}: step", wanted=not args.no_progress)
             # Nothing that a machine or a monitor is told depends on the transport: the first run tells it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from nearkv.device.cold_store import ColdStore, ColdStream
@@ -43,17 +44,27 @@ class ScorerDevice:
 
 
 @contextmanager
-def open_device(config: ExperimentConfig) -> Iterator[Device]:
+def open_device(config: ExperimentConfig, tlp_log: Path | None = None) -> Iterator[Device]:
     """Open the device that a configuration names.
 
+    Args:
+        config: names transport, link and design.
+        tlp_log: folder, made if need be, for the log of a transport that sees its packets; None for none.
+
     Raises:
-        ValueError: an unknown transport or link, no link for a transport that has one. DeviceError where
-            it does not answer as its design says.
+        ValueError: an unknown transport or link, no link for a transport that has one, a log of a transport
+            that keeps none. DeviceError where it does not answer as its design says.
 
     """
-    if config.link is None and "link" in transport_options(config.transport):
+    known = transport_options(config.transport)
+    if config.link is None and "link" in known:
         raise ValueError(f"link is null; transport {config.transport} needs one, such as smartssd")
     options: dict[str, Any] = {} if config.link is None else {"link": config.link}
+    if tlp_log is not None:
+        if "tlp_log" not in known:
+            raise ValueError(f"transport is {config.transport} with a TLP log; allowed: pcie, rtl, tlm")
+        tlp_log.mkdir(parents=True, exist_ok=True)
+        options["tlp_log"] = tlp_log / f"{config.transport}.jsonl"
     with open_transport(config.transport, config.design_config, **options) as transport:
         yield ScorerDevice(transport)
 
