@@ -151,6 +151,27 @@ def test_e5_an_append_waits_for_room_and_says_how_long(rig_of):
     assert not rig.check("a").missing.any()
 
 
+def test_e5_an_append_waits_no_longer_than_it_must(rig_of):
+    """Eight stores are under way; the first one makes room enough."""
+    waits = []
+    for rows in (2, 128):
+        rig = rig_of(hot_rows=128)
+        rig.start("a", 64)
+        rig.append("a", rows // 2)
+        waits.append(rig.cache.metrics.append_wait_ps)
+    assert 5 * waits[0] < waits[1]
+
+
+def test_e5_an_append_outlasts_stores_that_time_out_in_the_queue(rig_of):
+    """A deadline that four of the eight stores can meet: the others are submitted again."""
+    rig = rig_of(hot_rows=128, timeout_ps=1_500_000)
+    rig.start("a", 64)
+    rig.append("a", 64)
+    assert rig.cache.metrics.timed_out_moves > 0
+    for token in range(128):
+        assert not rig.check("a", [0, 1], token).missing.any()
+
+
 def test_a_refused_append_leaves_everything_as_it_was(rig_of):
     rig = rig_of(hot_rows=32, cold_blocks=1)
     rig.start("a", 8)

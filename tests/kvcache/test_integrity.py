@@ -35,6 +35,30 @@ def test_a1_interleaved_sequences_under_random_completion(rig_of):
     assert moved.bad_rows == moved.missing_rows == 0
 
 
+def history(rig) -> list[object]:
+    """Some steps under pressure, and everything that could differ from one run to the next."""
+    rng = np.random.default_rng(7)
+    names = [f"s{i}" for i in range(6)]
+    seen: list[object] = []
+    for name in names:
+        rig.start(name, 6)
+    for _ in range(40):
+        rig.step(name := rng.choice(names), count=2)
+        rig.cache.place(name, rng.choice([0, 1, COLD, KEEP], (2, rig.cache.tokens(name))).astype(np.int8))
+        rig.check(name)
+        if rng.random() < 0.2:
+            rig.cache.preempt(name)
+            rig.cache.resume(name)
+        seen += [rig.clock.now_ps, rig.cache.occupancy()]
+    return [*seen, rig.cache.metrics]
+
+
+def test_a_run_repeats_to_the_picosecond(rig_of):
+    runs = [history(rig_of(hot_rows=(48, 64), reserve_rows=4, seed=7)) for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert runs[0] != history(rig_of(hot_rows=(48, 64), reserve_rows=4, seed=8))
+
+
 def test_a4_long_sessions_return_from_the_drive_among_short_ones(rig_of):
     rig = rig_of(hot_rows=96, cold_blocks=64, seed=4)
     rng = np.random.default_rng(4)

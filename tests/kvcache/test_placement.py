@@ -100,6 +100,20 @@ def test_a_shift_carries_pins_and_the_mark_of_the_only_copy(rig_of):
     assert not rig.check("a").missing.any()
 
 
+def test_copies_that_wait_to_be_moved_give_way_to_an_append(rig_of):
+    """Both tiers full, no reserve to swap through: the shift waits, and would keep its sources' slots."""
+    rig = rig_of(hot_rows=(16, 16))
+    rig.start("a", 16)
+    rig.idle()
+    swapped = (1 - rig.cache.tier_numbers("a")).astype(np.int8)
+    placed = rig.cache.place("a", swapped)
+    assert placed.shifting_rows == rig.cache.metrics.deferred_rows == 32
+    assert rig.cache.occupancy()["hot0"].evictable == 0
+    rig.step("a", count=2)
+    assert rig.cache.metrics.unfulfilled_rows == 32
+    assert not rig.check("a").missing.any()
+
+
 def test_pins_keep_copies_against_appends(rig_of):
     rig = rig_of(hot_rows=32)
     rig.start("a", 16)

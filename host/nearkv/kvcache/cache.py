@@ -124,8 +124,8 @@ class TieredKVCache:
         self._reader.forget()
         self._homes.retry_stores()
         for name in self._sequences.names():
-            moves = self._sequences.get(name).moves
-            moves -= {move for move in moves if move.state.final}
+            sequence = self._sequences.get(name)
+            sequence.moves = {move: None for move in sequence.moves if not move.state.final}
         self.occupancy()
 
     def preempt(self, name: str) -> None:

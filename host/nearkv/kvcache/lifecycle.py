@@ -131,7 +131,7 @@ class Lifecycle:
 
     def let_go(self, sequence: SequenceRecord) -> None:
         """Stop its moves and release its pins."""
-        moves, sequence.moves = sequence.moves, set()
+        moves, sequence.moves = sequence.moves, {}
         for move in moves:
             self.engine.cancel(move)
         self.tiers.pin(sequence.pinned, -1)
@@ -153,7 +153,7 @@ class Lifecycle:
         sequence.pinned = np.setdiff1d(sequence.pinned, gone, assume_unique=True)
 
     def make_room(self, rows: int, blocks: int) -> None:
-        """Wait, if need be, until rows can be written: full blocks are stored and moves end.
+        """Wait, if need be, until rows can be written: full blocks are stored, moves end or give way.
 
         Raises CapacityError if that is not enough, or there are too few block numbers.
         """
@@ -161,9 +161,17 @@ class Lifecycle:
             raise CapacityError(f"{blocks} blocks are needed; {self.homes.available_blocks} can be given")
         if self.tiers.room_rows < rows:
             start_ps = self.engine.clock.now_ps
-            self.homes.store_all()
-            while self.tiers.room_rows < rows and (moves := self.engine.under_way()):
-                self.engine.wait(moves)
+            committed = -1
+            while self.tiers.room_rows < rows and committed < self.engine.committed_moves:
+                committed = self.engine.committed_moves  # another round only if this one brings something
+                self.homes.store_all()
+                for move in self.engine.under_way():
+                    if self.tiers.room_rows < rows:
+                        self.engine.wait([move])
+            if self.tiers.room_rows < rows:  # copies that wait to be moved give way
+                for name in self.sequences.names():
+                    for move in tuple(self.sequences.get(name).moves):
+                        self.engine.give_up(move)
             self.tiers.metrics.append_wait_ps += self.engine.clock.now_ps - start_ps
         if self.tiers.room_rows < rows:
             raise CapacityError(f"{rows} rows are to be written; there is room for {self.tiers.room_rows}")

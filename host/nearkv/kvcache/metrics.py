@@ -22,7 +22,8 @@ class CacheMetrics:
         dropped_rows: copies in row tiers given up after their home copy was committed.
         evicted_rows: those of them given up for want of room.
         deferred_rows: rows of moves that had to wait for slots at their target.
-        unfulfilled_rows: rows of moves whose deadline passed while they waited for a slot.
+        unfulfilled_rows: rows of moves whose deadline passed while they waited for slots, or that gave way to
+            an append.
         bad_rows: records that failed identity, generation or CRC.
         leg_failures: failed legs by leg, retried or not.
         retried_moves, failed_moves, timed_out_moves, cancelled_moves: moves by what happened to them.

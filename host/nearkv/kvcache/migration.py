@@ -32,13 +32,17 @@ class MigrationEngine:
         staging: buffers, as large as the largest job.
         metrics: counters to raise.
 
+    Attributes:
+        committed_moves: moves that ended well.
+
     """
 
     def __init__(self, clock: Clock, mover: Mover, staging: StagingBuffers, metrics: CacheMetrics) -> None:
         self.clock, self.mover, self.staging, self.metrics = clock, mover, staging, metrics
+        self.committed_moves = 0
         self._registered: dict[str, deque[Move]] = {}
         self._queued: tuple[deque[Move], deque[Move]] = (deque(), deque())  # urgent ones, others
-        self._moves: set[Move] = set()
+        self._moves: dict[Move, None] = {}  # in order of submission, so that a run can be repeated
         self._pumping = self._again = False
 
     @property
@@ -54,7 +58,7 @@ class MigrationEngine:
             raise ValueError(f"a move has {len(job.rows)} rows; allowed: 1 to {self.staging.rows}")
         move = Move(job, self.clock.now_ps + timeout_ps)
         move.deadline = self.clock.at(move.deadline_ps, lambda: self._end(move, MoveState.TIMED_OUT))
-        self._moves.add(move)
+        self._moves[move] = None
         # Urgent moves need no slots: nothing they would have to wait for.
         queue = "" if job.urgent else job.target
         self._registered.setdefault(queue, deque()).append(move)
@@ -68,6 +72,12 @@ class MigrationEngine:
         if not move.state.final:
             self._end(move, MoveState.CANCELLED)
 
+    def give_up(self, move: Move) -> None:
+        """Cancel a move that still waits for slots: its rows are unfulfilled."""
+        if move.state is MoveState.REGISTERED:
+            self.metrics.unfulfilled_rows += len(move.job.rows)
+            self.cancel(move)
+
     def wait(self, moves: Iterable[Move]) -> None:
         """Run the clock until the moves have ended, at the latest at their deadlines."""
         for move in moves:
@@ -78,7 +88,7 @@ class MigrationEngine:
                     )
 
     def under_way(self) -> tuple[Move, ...]:
-        """Moves that have their slots and will end by themselves, in no order."""
+        """Moves that have their slots and will end by themselves, oldest first."""
         return tuple(move for move in self._moves if move.state is not MoveState.REGISTERED)
 
     def run_idle(self) -> None:
@@ -183,8 +193,10 @@ class MigrationEngine:
         if move.buffer is not None:
             self.staging.release(move.buffer)
             move.buffer = None
-        self._moves.discard(move)
-        if state is MoveState.TIMED_OUT:
+        del self._moves[move]
+        if state is MoveState.COMMITTED:
+            self.committed_moves += 1
+        elif state is MoveState.TIMED_OUT:
             self.metrics.timed_out_moves += 1
             self.metrics.unfulfilled_rows += rows if waited else 0
         elif state is MoveState.FAILED:

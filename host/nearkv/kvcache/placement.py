@@ -130,7 +130,7 @@ class Placer:
                     self.engine.submit(PromoteJob(tiers, home, batch, target), timeout_ps)
                     for batch in self._batches(here, target, self._batch_rows, down=False)
                 ]
-        sequence.moves.update(moves)
+        sequence.moves.update(dict.fromkeys(moves))
         self.engine.pump()  # dropped copies left slots for moves that were waiting
         return Placement(
             dropped,

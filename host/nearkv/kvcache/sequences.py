@@ -48,7 +48,7 @@ class SequenceRecord:
     blocks: NDArray[np.int64]
     tokens: int
     state: SequenceState = SequenceState.RUNNING
-    moves: set[Move] = field(default_factory=set)
+    moves: dict[Move, None] = field(default_factory=dict)
     pinned: RowIndex = field(default_factory=lambda: np.empty(0, np.int64))
 
 
