@@ -101,6 +101,9 @@ def test_grouped_heads_do_more_operations_per_byte(geometry):
         (lambda _: PipelineSettings(lookahead_layers=-1), "lookahead_layers is -1"),
         (lambda _: PipelineSettings(late_fraction=2.0), "late_fraction is 2.0; allowed: 0 to 1"),
         (lambda _: PipelineSettings(hot_hit_fraction=-0.5), "hot_hit_fraction is -0.5"),
+        (lambda _: PipelineSettings(late_fraction=0.1, lookahead_layers=0), "lookahead_layers 0: 0, nothing"),
+        (lambda _: PipelineSettings(late_fraction=0.1, method=Method.FULL), "allowed with full"),
+        (lambda _: PipelineSettings(hot_hit_fraction=0.1, method=Method.RECENCY), "recency: none, no score"),
     ],
 )
 def test_bad_work_is_refused(geometry, ask, message):

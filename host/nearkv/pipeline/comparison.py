@@ -61,7 +61,7 @@ def compare_methods(
     settings: PipelineSettings,
     methods: Iterable[Method] = tuple(Method),
 ) -> dict[Method, DecodeRun]:
-    """One step of every method on the same machine.
+    """One step of every method on the same machine, with a selection without locality and none of it late.
 
     Raises:
         ValueError: as `decode_tasks`.
@@ -70,7 +70,7 @@ def compare_methods(
     filled = min(hot_capacity_bytes(machine, model), cache_bytes(model, context_tokens, batch))
     found: dict[Method, DecodeRun] = {}
     for method in methods:
-        chosen = replace(settings, method=method)
+        chosen = replace(settings, method=method, late_fraction=0.0, hot_hit_fraction=None)
         if method is Method.NEAR_DATA:
             found[method] = balanced_run(machine, model, context_tokens, batch, chosen)
         else:

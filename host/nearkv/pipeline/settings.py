@@ -37,7 +37,10 @@ class PipelineSettings:
         per_head_selection: rows are selected per KV head (pieces of one head's key and value row) instead of
             per layer (pieces of all heads' rows, which lie together).
 
-    ValueError for a value out of range.
+    Where no score selects, lookahead_layers, code_bits, joint_selection and per_head_selection say nothing.
+
+    ValueError for a value out of range, a late_fraction where nothing is predicted near the data, or a
+    hot_hit_fraction where no score selects.
 
     """
 
@@ -63,3 +66,18 @@ class PipelineSettings:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise ValueError(f"{name} is {value!r}; allowed: 0 to 1")
+        if self.late_fraction and (self.method is not Method.NEAR_DATA or not self.lookahead_layers):
+            raise ValueError(
+                f"late_fraction is {self.late_fraction}; allowed with {self.method.value} and"
+                f" lookahead_layers {self.lookahead_layers}: 0, nothing is predicted near the data"
+            )
+        if self.hot_hit_fraction is not None and not self.selects:
+            raise ValueError(
+                f"hot_hit_fraction is {self.hot_hit_fraction}; allowed with {self.method.value}: none, no"
+                " score selects"
+            )
+
+    @property
+    def selects(self) -> bool:
+        """Whether scores select what is fetched."""
+        return self.method in (Method.NEAR_DATA, Method.HOST_SCORING)

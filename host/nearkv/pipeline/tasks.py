@@ -116,7 +116,7 @@ class _Layer:
             timing = times.moved(roles.hot_tier, roles.gpu_tier, work.weights)
             self.add("fetch_weights", timing, self.at("rest", BUFFERED_LAYERS))
         self.add("query", times.kernel(work.query), self.input_of(0), self.at("fetch_weights"))
-        if times.settings.method in (Method.NEAR_DATA, Method.HOST_SCORING):
+        if times.settings.selects:
             if lookahead:
                 self.add("predict", times.kernel(work.prediction), self.input_of(lookahead))
             self._score(self.at("predict" if lookahead else "query"))

@@ -185,7 +185,7 @@ def layer_work(
     cold_tokens = cold // token_bytes
     attended = kv if settings.method is Method.FULL else max(1, int(kv * settings.select_fraction))
     hot_fetched, cold_fetched = _fetched(hot, cold, attended, settings)
-    late = int(cold_fetched * settings.late_fraction) if settings.method is Method.NEAR_DATA else 0
+    late = int(cold_fetched * settings.late_fraction)
     near, host = settings.method is Method.NEAR_DATA, settings.method is Method.HOST_SCORING
     cached = card_bytes // model.layers
     appended = token_bytes * load.batch
@@ -205,7 +205,7 @@ def layer_work(
         hot_fetched=hot_fetched,
         cold_fetched=cold_fetched - late,
         late_fetched=late,
-        piece=piece if near or host else 0,
+        piece=piece if settings.selects else 0,
         appended=appended,
         sealed=appended + appended // (KEYS_AND_VALUES * size),
         promoted=load.promoted_bytes // model.layers,
