@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace as replaced
@@ -32,9 +31,12 @@ MAX_CHURN = 0.05
 TRAFFIC_LAYERS = 4  # every fourth layer, from 0
 TRAFFIC_SELECT_FRACTION = 0.10
 
+Row = dict[str, Any]
+PolicyTable = dict[str, tuple[str, dict[str, Any]]]
+
 # Row: (policy, options). After 512 steps of warm-up an average with decay .9 has forgotten what it started
 # from, and so has a cache of the last accesses.
-SHORT_MEMORY: dict[str, tuple[str, dict[str, Any]]] = {
+SHORT_MEMORY: PolicyTable = {
     "recency": ("recency", {}),
     "EMA of accesses": ("ema_access", {}),
     "EMA of mass": ("ema_mass", {}),
@@ -42,17 +44,16 @@ SHORT_MEMORY: dict[str, tuple[str, dict[str, Any]]] = {
     "forecast": ("forecast", {}),
     "oracle": ("oracle", {}),
 }
-# These add up since the first token, so they have to see every step.
-LONG_MEMORY: dict[str, tuple[str, dict[str, Any]]] = {
+# These never forget, so what they keep depends on how many steps before the scored ones they have seen.
+HISTORY_STEPS = (0, 256, 1024)
+LONG_MEMORY: PolicyTable = {
     "H2O": ("h2o", {"grace_fraction": 0.0}),
     "access count": ("hill", {"decay_shift": 0}),
 }
-TRAFFIC: dict[str, tuple[str, dict[str, Any]]] = {
+TRAFFIC: PolicyTable = {
     name: SHORT_MEMORY[name] for name in ("recency", "EMA of accesses", "EMA of mass", "LRU")
 }
 LONG_TRAFFIC = {"access count": LONG_MEMORY["access count"]}
-
-Row = dict[str, Any]
 
 
 def main() -> int:
@@ -120,7 +121,7 @@ def _only(trace: AttentionTrace, layers: list[int]) -> AttentionTrace:
     return replaced(trace, streams=tuple(head for head in trace.streams if head.layer in layers))
 
 
-def _policies(table: dict[str, tuple[str, dict[str, Any]]], stream: ReplayStream) -> dict[str, Policy]:
+def _policies(table: PolicyTable, stream: ReplayStream) -> dict[str, Policy]:
     info = StreamInfo(stream.heads[0].layer, stream.heads[0].kv_head, stream.context_tokens)
     return {name: build_policy(policy, info, options) for name, (policy, options) in table.items()}
 
@@ -136,10 +137,9 @@ def _quality(trace: AttentionTrace, token_ids: np.ndarray | None, fraction: floa
 
 
 def _history(trace: AttentionTrace, token_ids: np.ndarray | None, fraction: float) -> Iterator[Row]:
+    protocol = ReplayProtocol(hot_fraction=fraction, select_fraction=fraction)
     for stream in kv_head_streams(trace, token_ids):
-        protocol = _from_the_start(stream, ReplayProtocol(hot_fraction=fraction, select_fraction=fraction))
-        for name, result in replay(stream, _policies(LONG_MEMORY, stream), protocol).items():
-            yield _row(stream, name, result)
+        yield from _by_history(stream, LONG_MEMORY, protocol)
 
 
 def _traffic(trace: AttentionTrace, token_ids: np.ndarray | None, fraction: float) -> Iterator[Row]:
@@ -147,18 +147,16 @@ def _traffic(trace: AttentionTrace, token_ids: np.ndarray | None, fraction: floa
     for stream in layer_streams(trace, token_ids):
         if stream.heads[0].layer % TRAFFIC_LAYERS:
             continue
-        whole = _from_the_start(stream, protocol)
-        found = replay(stream, _policies(TRAFFIC, stream), protocol)
-        found |= replay(stream, _policies(LONG_TRAFFIC, stream), whole)
-        for name, result in found.items():
+        for name, result in replay(stream, _policies(TRAFFIC, stream), protocol).items():
             yield _row(stream, name, result)
+        yield from _by_history(stream, LONG_TRAFFIC, protocol)
 
 
-def _from_the_start(stream: ReplayStream, protocol: ReplayProtocol) -> ReplayProtocol:
-    """With a warm-up from the first step on at which the pool holds all that is always hot."""
-    tokens = math.ceil((protocol.sinks + protocol.recent_tokens) / protocol.hot_fraction) + 1
-    first = max(tokens - 1 - stream.first_query_position, 0)
-    return replaced(protocol, warmup_steps=stream.steps - protocol.scored_steps - first)
+def _by_history(stream: ReplayStream, table: PolicyTable, protocol: ReplayProtocol) -> Iterator[Row]:
+    for steps in HISTORY_STEPS:
+        longer = replaced(protocol, warmup_steps=steps)
+        for name, result in replay(stream, _policies(table, stream), longer).items():
+            yield _row(stream, f"{name}, {steps} steps", result)
 
 
 def _row(stream: ReplayStream, policy: str, result: ReplayResult) -> Row:
