@@ -77,7 +77,9 @@ def test_a_cache_refuses_numbers_below_one(field):
 
 
 def test_the_block_unused_for_longest_is_evicted_first_and_erased():
-    tier = BlockTier(TierConfig("cold", TierRole.BLOCKS, 1 << 20), 2, RECORD_BYTES, DriveBudget(1 << 20), 3)
+    tier = BlockTier(
+        TierConfig("cold", TierRole.BLOCKS, 1 << 20, max_blocks=3), 2, RECORD_BYTES, DriveBudget(1 << 20), 10
+    )
     for block in (7, 5, 9):
         assert tier.take(block)
     assert not tier.take(4)
@@ -96,6 +98,11 @@ def test_the_block_unused_for_longest_is_evicted_first_and_erased():
     assert tier.occupancy() == Occupancy(free=1, pinned=0, evictable=2, total=3)
     assert tier.take(8)
     assert tier.read(np.array([16])).rows.tolist() == [-1]  # nothing of block 7 is left
+    with pytest.raises(ValueError, match="block 7 is not in cold"):
+        tier.read(np.array([14]))
+    tier._free.append(0)  # a slot given twice
+    with pytest.raises(RuntimeError, match="slots of cold count as"):
+        tier.occupancy()
 
 
 def test_addresses_and_places_are_invertible():

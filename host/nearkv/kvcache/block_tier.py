@@ -11,6 +11,8 @@ from nearkv.codec.crc import Crc32
 from nearkv.kvcache.rows import Records, RowIndex, empty_records
 from nearkv.kvcache.tiers import HEADER_BYTES, Occupancy, Slots, TierConfig
 
+_NO_SLOT = -1
+
 
 @dataclass
 class DriveBudget:
@@ -44,7 +46,7 @@ class BlockTier:
             block_rows: rows of a block, all streams together.
             record_bytes: of a row.
             drive: budget of its drive, already holding this tier's capacity.
-            max_slots: blocks the cache can have at all.
+            max_slots: block numbers of the cache.
 
         """
         self.name = config.name
@@ -59,12 +61,8 @@ class BlockTier:
         self._drive = drive
         self.records = empty_records(self.total * block_rows, record_bytes)
         self._free = list(range(self.total))[::-1]
-        self._slot: dict[int, int] = {}
+        self._slot = np.full(max_slots, _NO_SLOT, np.int32)  # of each block
         self._evictable: OrderedDict[int, None] = OrderedDict()
-
-    def __contains__(self, block: int) -> bool:
-        """Whether a block has a slot."""
-        return block in self._slot
 
     @property
     def free(self) -> int:
@@ -86,7 +84,7 @@ class BlockTier:
 
         Raises ValueError for a block that has one.
         """
-        if block in self._slot:
+        if self._slot[block] != _NO_SLOT:
             raise ValueError(f"block {block} is in {self.name} already; allowed: a block without a slot")
         if self.free < 1:
             return False
@@ -96,7 +94,8 @@ class BlockTier:
 
     def release(self, block: int) -> None:
         """Free a block's slot; what it held is erased."""
-        slot = self._slot.pop(block)
+        slot = int(self._slot[block])
+        self._slot[block] = _NO_SLOT
         self._evictable.pop(block, None)
         self._drive.used_bytes -= self.slot_bytes
         self.records.rows[slot * self.block_rows : (slot + 1) * self.block_rows] = -1
@@ -110,12 +109,16 @@ class BlockTier:
             self._evictable[block] = None
 
     def slots_of(self, blocks: RowIndex) -> Slots:
-        """Slot of every block, int64 of the same length; KeyError for one that has none."""
-        unique, inverse = np.unique(blocks, return_inverse=True)
-        return np.array([self._slot[block] for block in unique.tolist()], np.int64)[inverse]
+        """Slot of every block, int64 of the same length; ValueError for one that has none."""
+        slots = self._slot[blocks].astype(np.int64)
+        if len(slots) and slots.min() == _NO_SLOT:
+            raise ValueError(
+                f"block {blocks[slots == _NO_SLOT][0]} is not in {self.name}; allowed: one that is"
+            )
+        return slots
 
     def read(self, rows: RowIndex) -> Records:
-        """Copies of the records of rows, unchecked; KeyError for one whose block has no slot."""
+        """Copies of the records of rows, unchecked; ValueError for one whose block has no slot."""
         return self.records[self._index(rows)]
 
     def write(self, rows: RowIndex, records: Records) -> None:
@@ -126,15 +129,20 @@ class BlockTier:
         """Stored check value of each row."""
         return self.records.crc[self._index(rows)]
 
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes of the table of slots."""
+        return self._slot.nbytes
+
     def occupancy(self) -> Occupancy:
         """Counted anew; RuntimeError if the slots do not add up: a defect of this package."""
-        used, evictable = len(self._slot), len(self._evictable)
-        found = Occupancy(len(self._free), used - evictable, evictable, self.total)
-        slots = set(self._slot.values())
-        whole = len(slots) == used and not slots & set(self._free)
-        whole &= self._evictable.keys() <= self._slot.keys()
-        if not whole or used + len(self._free) != self.total or found.pinned < 0:
-            raise RuntimeError(f"slots of {self.name} count as {found}, {used} of them used")
+        used = self._slot[self._slot != _NO_SLOT]
+        evictable = np.fromiter(self._evictable, np.int64, len(self._evictable))
+        found = Occupancy(len(self._free), len(used) - len(evictable), len(evictable), self.total)
+        slots = np.concatenate([used, np.array(self._free, np.int32)])
+        whole = len(slots) == self.total and len(np.unique(slots)) == self.total
+        if not whole or (self._slot[evictable] == _NO_SLOT).any():
+            raise RuntimeError(f"slots of {self.name} count as {found}, {len(used)} of them used")
         if self._drive.used_bytes > self._drive.capacity_bytes:
             raise RuntimeError(f"drive of {self.name} holds {self._drive.used_bytes} bytes, more than it has")
         return found

@@ -76,7 +76,8 @@ class TierSet:
     @property
     def metadata_bytes(self) -> int:
         """Bytes of block table and slot bookkeeping; records and their headers are not among them."""
-        return self.table.metadata_bytes + sum(tier.metadata_bytes for tier in self.row_tiers)
+        row_tiers = sum(tier.metadata_bytes for tier in self.row_tiers)
+        return self.table.metadata_bytes + row_tiers + sum(tier.metadata_bytes for tier in self.block_tiers)
 
     @property
     def room_rows(self) -> int:
