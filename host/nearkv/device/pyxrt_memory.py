@@ -56,10 +56,11 @@ class PyxrtMemory:
         end = start + len(data)
         low, high = outward(start, end)
         # The card may have written around a ragged end since the mirror last saw it.
-        ragged = {low: low < start, high - SYNC_ALIGN_BYTES: end < high}
-        for edge, wanted in ragged.items():
-            if wanted:
-                self._fetch(edge, edge + SYNC_ALIGN_BYTES)
+        ragged = {low} if low < start else set()
+        if end < high:
+            ragged.add(high - SYNC_ALIGN_BYTES)
+        for edge in sorted(ragged):
+            self._fetch(edge, edge + SYNC_ALIGN_BYTES)
         self._buffer.write(np.ascontiguousarray(data), start)
         self._buffer.sync(self._to_device, high - low, low)
         self.bytes_to_device += high - low

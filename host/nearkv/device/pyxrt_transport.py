@@ -29,6 +29,9 @@ MEMORY_ARGUMENT = reg.ARGUMENTS.index(reg.DESCRIPTOR_ADDRESS)  # one port, so on
 DEFAULT_MEMORY_BYTES = 1 << 30
 PS_PER_NS = 1000
 _WORD_MAX = 0xFFFF_FFFF
+# What pybind11 makes of std::exception, std::out_of_range and std::bad_alloc ("Built-in C++ to Python
+# exception translation"); std::invalid_argument becomes ValueError.
+_XRT_ERRORS = (RuntimeError, IndexError, MemoryError)
 
 
 class PyxrtTransport(Transport):
@@ -71,7 +74,7 @@ class PyxrtTransport(Transport):
         self._start_ns = clock_ns()
         self._register_reads = self._register_writes = self._cycles = self._jobs = 0
         self._closed = False
-        with self._errors("open", DeviceError):
+        with self._opening():
             self._device: Any = module.device(device_index)
             uuid = self._device.load_xclbin(xclbin)
             access = module.kernel.cu_access_mode.exclusive
@@ -177,14 +180,22 @@ class PyxrtTransport(Transport):
             raise ValueError(f"register value is {value:#x}; allowed: 0 to {_WORD_MAX:#x}")
 
     @contextmanager
-    def _errors(self, what: str, kind: type[DeviceError] = TransferError) -> Iterator[None]:
-        """XRT's exceptions as ours: pybind11 makes RuntimeError and IndexError of the C++ ones."""
+    def _opening(self) -> Iterator[None]:
+        """XRT's exceptions as DeviceError: with arguments checked before, a ValueError is XRT's, too."""
+        try:
+            yield
+        except (*_XRT_ERRORS, ValueError) as error:
+            raise DeviceError(f"transport pyxrt: open: {error}") from error
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """XRT's exceptions as TransferError."""
         if self._closed:
             raise DeviceError("transport pyxrt is closed")
         try:
             yield
-        except (RuntimeError, IndexError) as error:
-            raise kind(f"transport pyxrt: {what}: {error}") from error
+        except _XRT_ERRORS as error:
+            raise TransferError(f"transport pyxrt: {what}: {error}") from error
 
 
 def open_pyxrt(

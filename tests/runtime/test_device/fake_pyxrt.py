@@ -1,7 +1,7 @@
 """A stand-in for XRT's module `pyxrt` (XRT 2.14) over a simulated card: accepts and refuses what XRT does.
 
-C++ exceptions arrive in Python as pybind11 translates them: std::out_of_range as IndexError, others as
-RuntimeError.
+C++ exceptions arrive in Python as pybind11 translates them: std::out_of_range as IndexError, std::bad_alloc
+as MemoryError, others as RuntimeError.
 """
 
 import weakref
@@ -15,6 +15,7 @@ from nearkv_hdl.spec import registers as reg
 XCLBIN_MAGIC = b"xclbin2\0"
 KERNEL = "nearkv_kernel"
 GROUP = 5
+MAX_MIRROR_BYTES = 1 << 32
 SYNC_ALIGN_BYTES = 64
 POINTERS = [index for index, argument in enumerate(reg.ARGUMENTS) if argument.name.endswith("_ADDRESS")]
 
@@ -61,6 +62,8 @@ class Kernel:
             raise RuntimeError("xclbin with that uuid is not loaded")
         if name not in (KERNEL, f"{KERNEL}:{{{KERNEL}_1}}"):
             raise RuntimeError(f"No compute units matching '{name}'")
+        if mode is CuAccessMode.exclusive and device.module.is_busy:
+            raise RuntimeError("failed to open ip context: Device or resource busy")
         self.device = device
         self.mode = mode
         device.module.track(self)
@@ -99,6 +102,8 @@ class Bo:
         card = device.module.card
         if group != GROUP:
             raise RuntimeError(f"no memory bank with index {group}")
+        if flags is BoFlags.normal and size > device.module.host_bytes:
+            raise MemoryError("std::bad_alloc")
         if size > card.memory_bytes:
             raise RuntimeError("Failed to allocate BO: Cannot allocate memory")
         self.device = device
@@ -152,6 +157,8 @@ class FakePyxrt:
     Attributes:
         card: simulated card behind it.
         failures: register accesses and syncs that are still to fail.
+        is_busy: another process holds the compute unit.
+        host_bytes: what the host has for mirrors.
         syncs: direction, offset and size of every transfer.
 
     """
@@ -163,6 +170,8 @@ class FakePyxrt:
         self.card = card
         self.kernel = KernelWithRegisters if has_registers else Kernel
         self.failures = 0
+        self.is_busy = False
+        self.host_bytes = MAX_MIRROR_BYTES
         self.syncs = []
         self.garbage = np.random.default_rng(7)
         self._tracked = []
