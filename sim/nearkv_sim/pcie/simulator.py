@@ -168,9 +168,8 @@ class Simulator:
         self._failure = "\n".join([reason, *lines[-_LOG_LINES:]])
 
     def _kill(self) -> None:
-        """End the session that the runner gave the simulator, and wait for it."""
+        """End the simulator, whose parent collects it and ends, too."""
         if self.pid is not None and self._thread.is_alive():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(os.getpgid(self.pid), signal.SIGKILL)
-        if self.pid is not None:
+                os.kill(self.pid, signal.SIGKILL)
             self._thread.join(END_SECONDS)
