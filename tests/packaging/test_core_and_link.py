@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.top.kernel import Kernel
 from nearkv_sim.packaging.files import NOTICE, package_files
 from nearkv_sim.packaging.kernel import CARDS
 
@@ -37,6 +38,13 @@ def test_every_file_says_that_it_was_never_run(files):
             for name in ("kernel.xml", "package_kernel.tcl", "link.cfg", "clock_ooc.xdc", "README.md")
         ),
     }
+
+
+def test_readme_says_whether_there_is_a_kernel(files, design):
+    text = files["package/README.md"]
+    assert ("There is no `nearkv_kernel.v`" in text) == (design.name == "alveo_u50")
+    with pytest.raises(ValueError, match="bus_bytes is 128; allowed: up to 64"):
+        Kernel(DESIGNS["alveo_u50"])
 
 
 def test_core_keeps_to_capi2(files, design):

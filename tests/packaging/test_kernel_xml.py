@@ -10,8 +10,9 @@ from nearkv_hdl.bus.axi import axi_lite, axi_read, axi_write
 from nearkv_hdl.bus.axi_lite import ADDRESS_BITS
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.top.kernel import MODULE_NAME, Kernel
 from nearkv_sim.packaging.files import NOTICE, package_files
-from nearkv_sim.packaging.kernel import CARDS
+from nearkv_sim.packaging.kernel import CARDS, CLOCK, INTERRUPT, RESET
 
 
 @pytest.fixture(params=CARDS)
@@ -71,6 +72,13 @@ def test_ports_are_those_of_the_buses(kernel, design):
         assert data_bits == {int(port.get("dataWidth"))}
 
 
+def test_names_of_ports_are_those_of_the_rtl(kernel):
+    members = Kernel(DESIGNS["smartssd_ku15p"]).signature.members
+    names = {port.get("name") for port in kernel.find("ports")}
+    assert members.keys() == names | {CLOCK, RESET, INTERRUPT}
+    assert MODULE_NAME == KERNEL_NAME
+
+
 def test_arguments_are_the_table(kernel):
     found = kernel.find("args")
     assert len(found) == len(reg.ARGUMENTS)
@@ -111,5 +119,9 @@ def test_equal_designs_give_equal_bytes(design):
 
 @pytest.mark.parametrize("name", sorted(set(DESIGNS) - set(CARDS)))
 def test_other_parts_have_no_package(name):
-    with pytest.raises(ValueError, match=f"design is '{name}' on LFE5.*allowed for an XRT kernel: smartssd"):
+    part = DESIGNS[name].device.part
+    with pytest.raises(
+        ValueError,
+        match=f"design is '{name}' on {part}; allowed for an XRT kernel: smartssd_ku15p, alveo_u50$",
+    ):
         package_files(DESIGNS[name])

@@ -1,6 +1,7 @@
 """package_kernel.tcl, evaluated by Tcl against a model of the Vivado commands it uses."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -122,6 +123,14 @@ def test_words_and_commands_without_an_interpreter(script):
             )
         ),
     }
+
+
+@pytest.mark.parametrize("text", ["a } b", "{", "C:\\x", "½"])
+def test_text_that_tcl_would_take_apart_is_refused(design, monkeypatch, text):
+    first = replace(reg.REGISTERS[0], doc=text)
+    monkeypatch.setattr(reg, "REGISTERS", (first, *reg.REGISTERS[1:]))
+    with pytest.raises(ValueError, match=r"allowed in a Tcl script: ASCII without braces and backslashes"):
+        package_files(design)
 
 
 def test_without_verilog_it_stops_at_once(vivado, refused, script, folder):

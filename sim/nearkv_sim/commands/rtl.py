@@ -10,14 +10,13 @@ from nearkv.command import Command
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import find_design
-from nearkv_hdl.top.job_check import ALIGN_BYTES
 from nearkv_hdl.top.kernel import MODULE_NAME, Kernel
 from nearkv_hdl.top.native_pcie import MODULE_NAME as NATIVE_NAME
 from nearkv_hdl.top.native_pcie import NativePcie
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
 from nearkv_sim.packaging.files import package_files
-from nearkv_sim.packaging.kernel import CARDS
+from nearkv_sim.packaging.kernel import CARDS, has_kernel
 from nearkv_sim.replay.files import render_replay
 from nearkv_sim.replay.pim import render_pim_replay
 
@@ -62,7 +61,7 @@ def _run(args: argparse.Namespace) -> int:
         written = render_replay(design, options["blocks"], args.seed)
         if design.name in CARDS:
             written |= package_files(design)
-        if design.name in CARDS and design.bus_bytes <= ALIGN_BYTES:
+        if design.name in CARDS and has_kernel(design):
             written[f"{MODULE_NAME}.v"] = to_verilog(Kernel(design), name=MODULE_NAME)
         if design.name == NATIVE_DESIGN:
             written[f"{NATIVE_NAME}.v"] = to_verilog(NativePcie(design), name=NATIVE_NAME)

@@ -9,6 +9,7 @@ from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import LAYOUT_VERSION
 from nearkv_hdl.spec.register_map import WINDOW_BYTES, Access, Register
+from nearkv_hdl.top.job_check import ALIGN_BYTES
 
 KERNEL_MODULE = KERNEL_NAME  # XRT knows a kernel by the name of its module
 VENDOR, LIBRARY = "nearkv", "kernel"
@@ -115,10 +116,16 @@ def card_of(design: DesignConfig) -> Card:
     return CARDS[design.name]
 
 
+def has_kernel(design: DesignConfig) -> bool:
+    """Whether the kernel's Verilog can be generated: KernelCore takes no wider bus."""
+    return design.bus_bytes <= ALIGN_BYTES
+
+
 def kernel_values(design: DesignConfig) -> dict[str, object]:
     """Everything the templates name; ValueError as `card_of`."""
     return {
         "design": design,
+        "has_kernel": has_kernel(design),
         "card": card_of(design),
         "module": KERNEL_MODULE,
         "vendor": VENDOR,
