@@ -1,1 +1,1 @@
-"""Where a stream's rows are: the hot pool on the host, the inclusive cold store behind the scorer."""
+"""Where rows are: `TieredKVCache` over any number of tiers; the two-tier stream of replayed traces."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearkv.codec.crc import Crc32
 from nearkv.kvcache.rows import Records, RowIndex, empty_records
 from nearkv.kvcache.tiers import HEADER_BYTES, Occupancy, Slots, TierConfig
 
@@ -124,10 +123,6 @@ class BlockTier:
     def write(self, rows: RowIndex, records: Records) -> None:
         """Overwrite the records of rows."""
         self.records.copy_from(self._index(rows), records)
-
-    def check_values_of(self, rows: RowIndex) -> Crc32:
-        """Stored check value of each row."""
-        return self.records.crc[self._index(rows)]
 
     @property
     def metadata_bytes(self) -> int:

@@ -65,14 +65,6 @@ class SequenceTable:
         self._streams, self._block_tokens = streams, block_tokens
         self._records: dict[str, SequenceRecord] = {}
 
-    def __len__(self) -> int:
-        """Sequences that are not freed."""
-        return len(self._records)
-
-    def __contains__(self, name: str) -> bool:
-        """Whether a sequence of that name is held."""
-        return name in self._records
-
     def names(self) -> list[str]:
         """In the order they were started."""
         return list(self._records)

@@ -9,7 +9,6 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.codec.crc import Crc32
 from nearkv.kvcache.rows import Records, RowIndex, empty_records
 from nearkv.machine import MachineDescription
 
@@ -198,17 +197,9 @@ class RowTier:
         """Slots whose copy may be dropped, ascending."""
         return np.flatnonzero((self._state == SlotState.USED) & (self._pins == 0))
 
-    def used_slots(self) -> Slots:
-        """Slots that are not free, ascending."""
-        return np.flatnonzero(self._state)
-
     def rows_at(self, slots: Slots) -> RowIndex:
         """Logical address of the record in each slot."""
         return self.records.rows[slots]
-
-    def check_values_at(self, slots: Slots) -> Crc32:
-        """Stored check value of each slot."""
-        return self.records.crc[slots]
 
     def read(self, slots: Slots) -> Records:
         """Copies of records, unchecked."""
