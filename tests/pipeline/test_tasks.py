@@ -116,5 +116,9 @@ def test_machines_without_a_part_are_refused(rates, geometry):
     with pytest.raises(ValueError, match="machine rates has no cpu; method near_data needs one"):
         graph(Bare(), geometry)
     assert graph(Bare(), geometry, method=Method.FULL)
+    with pytest.raises(
+        ValueError, match="KV cache in dram is 67108864 bytes; allowed: what it holds, 67108863"
+    ):
+        graph(rates(hot_capacity_bytes=67_108_863), geometry)
     with pytest.raises(ValueError, match="steps is 0; allowed: from 1"):
         graph(rates(), geometry, steps=0)

@@ -189,14 +189,9 @@ class PamScheduler:
         self.tier[settled:] = HBM
         self.tier[:settled] = self._placed(before[:settled], room, evaluates=evaluated)
         moved = np.flatnonzero(before != self.tier)
-        pairs = {(int(a), int(b)) for a, b in zip(before[moved], self.tier[moved], strict=True)}
-        return Moves(
-            {
-                pair: moved[(before[moved] == pair[0]) & (self.tier[moved] == pair[1])]
-                for pair in sorted(pairs)
-            },
-            evaluated,
-        )
+        pair = before[moved].astype(np.int64) * TIERS + self.tier[moved]
+        found = {divmod(int(which), TIERS): moved[pair == which] for which in np.unique(pair)}
+        return Moves(found, evaluated)
 
     def _placed(self, tier: TierIndex, room: Sequence[int], *, evaluates: bool) -> TierIndex:
         """Tiers of the settled tokens after this step."""

@@ -74,12 +74,22 @@ def decode_tasks(
 def step_work(
     machine: Machine, model: ModelGeometry, load: StepLoad, settings: PipelineSettings
 ) -> LayerWork:
-    """Work of a layer with the capacities of the machine's card and GPU."""
+    """Work of a layer with the capacities of the machine's memories.
+
+    Raises:
+        ValueError: as `layer_work`; also for more in a pool than its tier holds.
+
+    """
     roles, tier = find_roles(machine), machine.description.tier
     card_bytes = tier(roles.card_tier).capacity_bytes if roles.card_tier else 0
-    return layer_work(
+    work = layer_work(
         model, load, settings, card_bytes=card_bytes, gpu_bytes=tier(roles.gpu_tier).capacity_bytes
     )
+    for name, layer_bytes in ((roles.hot_tier, work.hot_kv), (roles.cold_tier, work.cold_kv)):
+        held, most = model.layers * layer_bytes, tier(name).capacity_bytes
+        if held > most:
+            raise ValueError(f"KV cache in {name} is {held} bytes; allowed: what it holds, {most}")
+    return work
 
 
 @dataclass(frozen=True)
