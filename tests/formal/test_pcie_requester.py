@@ -1,6 +1,6 @@
 """Proofs on the PCIe requester: the request stream keeps its contract, a tag is used once at a time.
 
-Small: 2 tags, cycle counts of 4 bits. Times, tags, completions and answers are free; assumed is what the
+Small: 2 tags, cycle counts of 4 or 5 bits. Times, tags, completions and answers are free; assumed is what the
 neighbours of TagPool are built to keep: it is asked only for tags it offers, hears of a last completion only
 for tags whose completions may come, and of an answer only if there is one.
 """
@@ -19,6 +19,7 @@ from nearkv_hdl.stream.contract import StreamContract
 from nearkv_sim.formal import Bench, Status, prove, prove_stream_contract
 
 TAGS, TIME_BITS = 2, 4
+LONGER_TIME_BITS, BOUND_CYCLES = 5, 14  # quarantines longer than a round of the watch
 RQ_FIELDS = ("tdata", "tkeep", "tlast", "tuser")
 
 
@@ -84,13 +85,13 @@ def test_pieces_keep_the_contract(make):
     assert proof.status is Status.PROVED, proof.message
 
 
-def tags_bench(rest_longer_by=0):
+def tags_bench(rest_longer_by=0, time_bits=TIME_BITS):
     """A tag is taken only if its answer is given and its completions cannot come any more.
 
     The bench keeps its own books: completions may come until the last one, or until timeout and quarantine
     have passed since the request left; the bench wants `rest_longer_by` cycles more.
     """
-    unit = WithStream(TagPool(TAGS, TIME_BITS))
+    unit = WithStream(TagPool(TAGS, time_bits))
     bench = Bench(unit)
     m = bench.module
     limit, rest = unit.timeout_cycles, unit.quarantine_cycles
@@ -98,7 +99,7 @@ def tags_bench(rest_longer_by=0):
 
     may_come, unanswered = Signal(TAGS), Signal(TAGS)
     unsent, unsent_tag = Signal(), Signal(range(TAGS))
-    ages = [Signal(range(1 << TIME_BITS), name=f"age{tag}") for tag in range(TAGS)]
+    ages = [Signal(range(1 << time_bits), name=f"age{tag}") for tag in range(TAGS)]
     taken, released, completed = (
         Mux(event, Const(1, TAGS) << tag, 0)
         for event, tag in (
@@ -128,7 +129,7 @@ def tags_bench(rest_longer_by=0):
     for tag, age in enumerate(ages):
         with m.If(unit.sent & (unit.sent_tag == tag)):
             m.d.sync += age.eq(0)
-        with m.Elif(age != (1 << TIME_BITS) - 1):
+        with m.Elif(age != (1 << time_bits) - 1):
             m.d.sync += age.eq(age + 1)
 
     def over(tag, cycles):
@@ -165,6 +166,12 @@ def test_a_tag_is_used_once_at_a_time():
     bench = tags_bench()
     proof = prove(bench.module, bench.free)
     assert proof.status is Status.PROVED, proof.message
+
+
+def test_a_tag_rests_its_whole_quarantine():
+    bench = tags_bench(time_bits=LONGER_TIME_BITS)
+    proof = prove(bench.module, bench.free, bound=BOUND_CYCLES)
+    assert proof.status is Status.BOUNDED, proof.message
 
 
 def test_a_longer_rest_is_refuted():
