@@ -23,10 +23,11 @@ from nearkv_sim.card.card import (
 from nearkv_sim.card.memory import DeviceMemory
 from nearkv_sim.hardware.pcie_tlp import padded_bytes, request_overhead_bytes
 from nearkv_sim.pcie.doorbells import Doorbell, Operation, Outcome
-from nearkv_sim.pcie.endpoints import DRIVE_COMPLETION, MEMORY
+from nearkv_sim.pcie.drive import DOORBELL_BAR, DRIVE_COMPLETION
 from nearkv_sim.pcie.faults import FaultPlan
 from nearkv_sim.pcie.frames import Traffic, now_ps
 from nearkv_sim.pcie.requester import COMPLETION_TIMEOUT_PS, ReadFailed
+from nearkv_sim.pcie.shell import MEMORY
 from nearkv_sim.pcie.tlp_log import TlpLog
 from nearkv_sim.pcie.topology import Topology
 
@@ -165,7 +166,7 @@ class Commands:
         self._sequence = (self._sequence + 1) % _SEQUENCES
         peer = self._card.bar_address(MEMORY) + address - MEMORY_BASE
         doorbell = Doorbell(operation, self._sequence, offset, peer, nbytes)
-        self._host.store(self._drive.bar_address(0), doorbell.pack())
+        self._host.store(self._drive.bar_address(DOORBELL_BAR), doorbell.pack())
         await self._completed(doorbell, DRIVE_COMPLETION, f"drive command for {nbytes} bytes")
 
     async def _completed(self, doorbell: Doorbell, address: int, what: str) -> None:

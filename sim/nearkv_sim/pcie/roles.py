@@ -10,9 +10,9 @@ from nearkv_hdl.spec.register_map import WINDOW_BYTES
 from nearkv_sim.card.card import HOST_COMPLETION
 from nearkv_sim.hardware.pcie_tlp import MSI_ADDRESS
 from nearkv_sim.pcie.doorbells import DOORBELL_OFFSET
-from nearkv_sim.pcie.endpoints import CONTROL, Card
 from nearkv_sim.pcie.faults import Fault, FaultKind, FaultPlan, TlpRole
 from nearkv_sim.pcie.requester import Parties
+from nearkv_sim.pcie.shell import CONTROL, Card
 
 _STATUS = {FaultKind.UR: CplStatus.UR, FaultKind.CA: CplStatus.CA}
 

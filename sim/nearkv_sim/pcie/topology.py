@@ -24,7 +24,7 @@ from nearkv_sim.card.card import CONTROL_BAR, MEMORY_BASE
 from nearkv_sim.card.memory import CHUNK_BYTES, DeviceMemory
 from nearkv_sim.hardware.pcie_config import PcieLinkConfig
 from nearkv_sim.packaging.kernel import CLOCK, CONTROL, INTERRUPT, MEMORY, RESET
-from nearkv_sim.pcie.endpoints import Card, Drive
+from nearkv_sim.pcie.drive import Drive
 from nearkv_sim.pcie.faults import Fault, FaultPlan
 from nearkv_sim.pcie.frames import Traffic, WireConfig, payload_bytes, record
 from nearkv_sim.pcie.host import Host
@@ -32,6 +32,7 @@ from nearkv_sim.pcie.memory_port import MemoryPort
 from nearkv_sim.pcie.ports import LinkPort
 from nearkv_sim.pcie.requester import Parties
 from nearkv_sim.pcie.roles import Injector
+from nearkv_sim.pcie.shell import Card
 from nearkv_sim.pcie.tlp_log import CARD_PORT, FROM_DEVICE, TO_DEVICE, TlpLog
 
 RESET_CYCLES = 4

@@ -1,4 +1,4 @@
-"""The two devices below the switch: the card with the kernel, and the drive."""
+"""The card: what XRT's shell does around the kernel."""
 
 from __future__ import annotations
 
@@ -6,96 +6,26 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.queue import Queue
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiLiteMaster, AxiResp
-from cocotbext.axi.sparse_memory import SparseMemory
 from cocotbext.pcie.core.caps import MsiCapability
-from cocotbext.pcie.core.endpoint import Endpoint
-from cocotbext.pcie.core.tlp import Tlp, TlpType
+from cocotbext.pcie.core.tlp import Tlp
 
 from nearkv_hdl.spec.register_map import WINDOW_BYTES
 from nearkv_sim.card.card import DMA_LIST_ENTRY_BYTES, HOST_COMPLETION
 from nearkv_sim.card.memory import DeviceMemory, UnwrittenMemory
-from nearkv_sim.pcie.doorbells import DOORBELL_OFFSET, MEMORY_BAR_BYTES, Doorbell, Operation, Outcome
+from nearkv_sim.pcie.device import BusDevice
+from nearkv_sim.pcie.doorbells import DOORBELL_OFFSET, MEMORY_BAR_BYTES, Doorbell, Operation
 from nearkv_sim.pcie.memory_port import READ_LATENCY_PS, MemoryPort
-from nearkv_sim.pcie.requester import Completer, Parties, ReadFailed, Requester, write_span
+from nearkv_sim.pcie.requester import Completer, Parties
 
 CONTROL_BAR_BYTES = 1 << 17
 CONTROL, MEMORY = 0, 2  # BARs of the card
-NAMESPACE_BYTES = 1 << 40
-DRIVE_COMPLETION = HOST_COMPLETION + 64
 # Control word of ap_ctrl_chain (AMD UG1393, "Control Requirements for XRT-Managed Kernels").
 AP_CONTROL, AP_START, AP_CONTINUE = 0, 1 << 0, 1 << 4
 
 
-class _Device(Endpoint):  # type: ignore[misc]  # of an untyped package
-    """A function that masters the bus, runs commands one after the other, and answers reads."""
-
-    def __init__(self, parties: Parties, completion_address: int) -> None:
-        super().__init__()
-        self.tag_count = min(256, parties.config.tags)
-        self._parties = parties
-        self._requester = Requester(self, parties)
-        self._completion_address = completion_address
-        self._commands: Queue[Doorbell] = Queue()
-        self._busy = False
-        for kind in (TlpType.MEM_READ, TlpType.MEM_READ_64):
-            self.register_rx_tlp_handler(kind, self._take_read)
-        for kind in (TlpType.MEM_WRITE, TlpType.MEM_WRITE_64):
-            self.register_rx_tlp_handler(kind, self._take_write)
-        cocotb.start_soon(self._run_commands())
-
-    def bar_address(self, bar: int) -> int:
-        """Where a BAR was laid; a 64-bit one takes two."""
-        wide = self.bar[bar] & 4
-        return int((self.bar[bar] & ~0xF) | (self.bar[bar + 1] << 32 if wide else 0))
-
-    def counts(self) -> dict[str, int]:
-        """Tags in use, and commands not finished."""
-        return {"tags": self._requester.in_flight(), "commands": self._commands.qsize() + self._busy}
-
-    async def handle_tlp(self, tlp: Tlp) -> None:
-        """Take a TLP, unless it is a completion that nobody waits for."""
-        if not (tlp.is_completion() and self._requester.refused(tlp)):
-            await super().handle_tlp(tlp)
-
-    async def _take_write(self, tlp: Tlp) -> None:
-        if tlp.ep:
-            self._parties.events["poisoned write at device"] += 1
-            return
-        bar, offset = self.match_bar(tlp.address)
-        self._written(bar, offset + tlp.get_first_be_offset(), write_span(tlp)[1])
-
-    async def _take_read(self, tlp: Tlp) -> None:
-        bar, offset = self.match_bar(tlp.address)
-        self._read(bar, offset + tlp.get_first_be_offset(), tlp)
-
-    def _written(self, bar: int, offset: int, data: bytes) -> None:
-        raise NotImplementedError
-
-    def _read(self, bar: int, offset: int, tlp: Tlp) -> None:
-        raise NotImplementedError
-
-    async def _execute(self, command: Doorbell) -> None:
-        raise NotImplementedError
-
-    async def _run_commands(self) -> None:
-        while True:
-            command = await self._commands.get()
-            self._busy = True
-            try:
-                await self._execute(command)
-                outcome = Outcome.DONE
-            except ReadFailed:
-                outcome = Outcome.LINK_ERROR
-            except UnwrittenMemory:
-                outcome = Outcome.UNWRITTEN
-            await self._requester.write(self._completion_address, command.completion(outcome))
-            self._busy = False
-
-
-class Card(_Device):
+class Card(BusDevice):
     """The FPGA: a model of what XRT's shell does around the kernel.
 
     Formula: BAR 0 leads to `s_axi_control`, and to the DMA engine's doorbell at DOORBELL_OFFSET; BAR 2 to the
@@ -220,34 +150,3 @@ class Card(_Device):
             await RisingEdge(interrupt)
             self._finish_job()
             await self.msi_cap.issue_msi_interrupt()
-
-
-class Drive(_Device):
-    """An NVMe drive as its peers see it: it reads and writes their memory, at addresses it is given.
-
-    Formula: a command is one store to BAR 0 instead of an entry of a submission queue, its completion one
-    word instead of an entry of a completion queue. What was read of the namespace is written to the peer;
-    then a read of its last bytes makes sure that all of it has arrived before the host is told.
-    Timing: none of flash and controller.
-
-    Attributes:
-        namespace: bytes, by offset.
-
-    """
-
-    def __init__(self, parties: Parties) -> None:
-        super().__init__(parties, DRIVE_COMPLETION)
-        self.configure_bar(CONTROL, CONTROL_BAR_BYTES)
-        self.namespace = SparseMemory(NAMESPACE_BYTES)
-
-    def _written(self, bar: int, offset: int, data: bytes) -> None:
-        assert (bar, offset) == (CONTROL, 0), "only the doorbell is written"
-        self._commands.put_nowait(Doorbell.unpack(data))
-
-    async def _execute(self, command: Doorbell) -> None:
-        address, nbytes = command.bus_address, command.nbytes
-        if command.operation is Operation.LOAD:
-            self.namespace.write(command.device_address, await self._requester.read(address, nbytes))
-        else:
-            await self._requester.write(address, self.namespace.read(command.device_address, nbytes))
-            await self._requester.read(address + nbytes - 1, 1)
