@@ -74,10 +74,15 @@ def block_command(
 ) -> bytes:
     """Pack a block's command, lowest bits first, in the order of `attention.query_buffer.command_layout`.
 
-    `shift` and `bias` have one entry per head of the query group. Raises ValueError for a head_dim of another
-    design.
+    `shift` and `bias` have one entry per head of the query group. Raises ValueError for another number of
+    them, for tokens whose index does not fit, and for a head_dim of another design.
     """
     design.check_head_dim(head_dim)
+    if not len(shift) == len(bias) == design.query_group:
+        raise ValueError(f"{len(shift)} shifts and {len(bias)} biases; allowed: {design.query_group} of each")
+    last_first_token = (1 << TOKEN_INDEX.width) - design.block_tokens
+    if not 0 <= first_token <= last_first_token:
+        raise ValueError(f"first_token is {first_token}; allowed: 0 to {last_first_token}")
     last = 0  # of a job: what a score's `last` repeats; tokens are counted here instead
     fields = [
         (first_token, TOKEN_INDEX.width),

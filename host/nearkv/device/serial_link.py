@@ -75,6 +75,7 @@ class SerialLink:
         Raises:
             ValueError: a payload that is too long.
             DeviceTimeout: no good answer to any attempt.
+            OSError: the port's own, such as a cable that is pulled.
 
         """
         self._sequence = (self._sequence + 1) % 256
@@ -129,13 +130,15 @@ class SerialScorer:
         self._link = link
         self._design = design
         self._request(Request.RESET)
-        words = np.frombuffer(self._request(Request.HELLO), "<u4").tolist()
+        self._in_block = False  # the device may hold a part of one
+        identity = self._request(Request.HELLO)
         expected = reg.identity_values(design)
-        if len(words) != len(expected) + 1:
+        if len(identity) != WORD_BYTES * (len(expected) + 1):
             raise DeviceError(
-                f"serial line: identity has {WORD_BYTES * len(words)} bytes; design {design.name} has"
+                f"serial line: identity has {len(identity)} bytes; design {design.name} has"
                 f" {WORD_BYTES * (len(expected) + 1)}"
             )
+        words = np.frombuffer(identity, "<u4").tolist()
         self.dropped_frames = words.pop()
         for (register, value), found in zip(expected.items(), words, strict=True):
             if found != value:
@@ -147,7 +150,7 @@ class SerialScorer:
     def score(
         self, planes: Sequence[Bytes], first_tokens: Sequence[int], folded: FoldedQuery
     ) -> NDArray[np.int32]:
-        """Score key blocks.
+        """Score key blocks; after a call that failed, the device is reset first.
 
         Args:
             planes: per block uint8, its streamed bytes: both planes, or in INT4 the high one.
@@ -158,7 +161,7 @@ class SerialScorer:
             int32 [blocks · block_tokens, heads].
 
         Raises:
-            ValueError: shapes that disagree, or that the design does not score.
+            ValueError: shapes that disagree, or that the design does not score; a token index out of range.
             DeviceTimeout: the device does not answer, or does not finish.
             DeviceError: it refuses, or sends other tokens than those of the blocks.
 
@@ -170,10 +173,16 @@ class SerialScorer:
                 f"{len(planes)} blocks and {len(first_tokens)} first tokens for {blocks} folded blocks of"
                 f" {heads} heads; allowed: as many of each, up to {group} heads"
             )
+        largest, limit = int(np.abs(folded.codes).max()), self._design.query_code.max
+        if largest > limit:
+            raise ValueError(f"query codes reach {largest}; allowed: {-limit} to {limit}")
         layout = self._design.layout(head_dim)
         codes = np.zeros((blocks, group, head_dim), np.int8)
         codes[:, :heads] = folded.codes
         unused = (0,) * (group - heads)
+        if self._in_block:
+            self._request(Request.RESET)
+            self._in_block = False
         scores = []
         for block, key_format in enumerate(folded.key_format):
             streamed_bytes = layout.streamed_bytes(key_format)
@@ -183,10 +192,12 @@ class SerialScorer:
             command = frames.block_command(
                 self._design, first_tokens[block], head_dim, key_format, shift, bias
             )
+            self._in_block = True
             received = self._request(Request.BLOCK, command)
             received += self._send(codes[block].tobytes(), Request.QUERY, Request.QUERY_END)
             received += self._send(planes[block].tobytes(), Request.KEYS, Request.KEYS_END)
             scores.append(self._collect(received, first_tokens[block])[:, :heads])
+            self._in_block = False
         return np.concatenate(scores)
 
     def _send(self, data: bytes, kind: Request, end_kind: Request) -> bytes:
