@@ -64,7 +64,7 @@ bench: $(VENV)/.test       ## speeds, as ratios measured in one run
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.synth       ## the generated tables and plots in docs/
-	$(BIN)/python docs/generate.py && $(BIN)/python docs/validation.py
+	$(BIN)/python docs/generate.py && $(BIN)/python docs/validation.py && $(BIN)/python docs/claims.py
 
 clean:
 	rm -rf $(OUT) build .pytest_cache .mypy_cache .ruff_cache

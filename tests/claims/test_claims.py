@@ -56,6 +56,12 @@ def test_every_claim_is_measured_or_says_why_not(inputs):
             assert entry["command"].split()[0] in {"nearkv", "python", "make"}
 
 
+def test_the_page_has_every_claim(request):
+    page = (request.config.rootpath / "docs" / "claims.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z0-9_/]+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(claim.name.partition("/")[2] for claim in published_claims())
+
+
 def test_without_a_trace_its_figures_are_left_out():
     entry = of("pam/locality_85", ClaimInputs(None))
     assert entry["verdict"] == "not measured"

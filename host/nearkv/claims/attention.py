@@ -164,6 +164,6 @@ def _pseudo_code(_inputs: ClaimInputs) -> Finding:
     kept = new_tokens[: int(alpha * len(new_tokens))]
     return Finding(
         f"keeps tokens {kept[0]} to {kept[-1]} of 100",
-        Verdict.DIFFERS,
+        Verdict.HOLDS if kept[-1] == new_tokens[-1] else Verdict.DIFFERS,
         "the oldest of the new tokens; its text, and policy hill, pin the newest",
     )
