@@ -22,8 +22,8 @@ HEAD = """\
 `nearkv claims` measures every figure again that the papers HillInfer (arXiv 2602.18750) and PAM (arXiv
 2602.11521) and two articles about them name, or says why not; about real attention on the trace in `data/`
 (SmolLM2-135M, 4 heads' streams, 4,096 tokens, 256 steps). A figure of an *article* is one that its paper
-does not have, or that was not found there. Nothing was tuned to match: machines, contexts and models were fixed
-first.
+does not have, or that was not found there. Nothing was tuned to match: machines, contexts and models were
+fixed first.
 """
 
 
