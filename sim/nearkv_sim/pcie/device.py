@@ -58,7 +58,9 @@ class BusDevice(Endpoint):  # type: ignore[misc]  # of an untyped package
         raise NotImplementedError
 
     def _read(self, bar: int, offset: int, tlp: Tlp) -> None:
-        raise NotImplementedError
+        """Nothing can be read, unless a device says otherwise."""
+        self._parties.events[f"read of BAR {bar} at {offset:#x} refused"] += 1
+        cocotb.start_soon(self.send(Tlp.create_ur_completion_for_tlp(tlp, self.pcie_id)))
 
     async def _execute(self, command: Doorbell) -> None:
         raise NotImplementedError

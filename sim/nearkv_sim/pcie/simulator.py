@@ -137,7 +137,7 @@ class Simulator:
         """Body of the thread: build and run, until the bench ends."""
         # Imported late: a look at the transport's options needs neither Amaranth nor cocotb.
         from nearkv_hdl.top.kernel import Kernel
-        from nearkv_sim.cosim.runner import BenchError, run_bench
+        from nearkv_sim.cosim.runner import run_bench
 
         try:
             run_bench(
@@ -154,8 +154,8 @@ class Simulator:
                 timeout_seconds=_RUN_SECONDS,
                 output_dir=Path(self._folder.name),
             )
-        except (BenchError, ValueError, OSError) as error:
-            self._failure = str(error)
+        except Exception as error:  # of whatever kind: the transport's user has to be told, in its thread
+            self._failure = str(error) or type(error).__name__
 
     def _abandon(self, reason: str) -> None:
         """Kill a simulation that can no longer be asked, and keep the last lines of its log."""
