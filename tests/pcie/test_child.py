@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from nearkv.device.errors import DeviceError, DeviceTimeout
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.hardware.pcie import PRESETS
+from nearkv_sim.pcie import simulator as simulator_module
 from nearkv_sim.pcie.simulator import Simulator
 from nearkv_sim.pcie.transport import PcieTransport
 from nearkv_sim.transports import open_pcie
@@ -61,6 +63,14 @@ def test_a_hanging_simulator_is_a_timeout_and_is_ended(start):
     assert has_gone(simulator.pid)
     simulator.close()
     simulator.close()
+
+
+def test_giving_up_before_it_runs_ends_the_build(start, monkeypatch):
+    monkeypatch.setattr(simulator_module, "START_SECONDS", 0.5)
+    before = set(threading.enumerate())
+    with pytest.raises(DeviceTimeout, match=r"no simulation after 0\.5 s"):
+        start()
+    assert set(threading.enumerate()) == before
 
 
 def test_an_interrupted_call_ends_the_simulator(start, monkeypatch):

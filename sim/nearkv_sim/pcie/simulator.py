@@ -168,8 +168,18 @@ class Simulator:
         self._failure = "\n".join([reason, *lines[-_LOG_LINES:]])
 
     def _kill(self) -> None:
-        """End the simulator, whose parent collects it and ends, too."""
-        if self.pid is not None and self._thread.is_alive():
+        """End the simulator, whose parent collects it and ends, too; before it runs, its build."""
+        deadline = time.monotonic() + END_SECONDS
+        while self._thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            self._thread.join(END_SECONDS)
+                if self.pid is not None:
+                    os.kill(self.pid, signal.SIGKILL)
+                else:
+                    for child in self._children():
+                        os.killpg(child, signal.SIGKILL)  # the runner gives each child a session
+            self._thread.join(_POLL_SECONDS)
+
+    def _children(self) -> list[int]:
+        """Processes that the thread has started, where Linux tells."""
+        listed = Path(f"/proc/self/task/{self._thread.native_id}/children")
+        return [int(pid) for pid in listed.read_text().split()] if listed.exists() else []
