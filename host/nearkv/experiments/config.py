@@ -58,7 +58,8 @@ class ExperimentConfig:
             `options`, its keyword arguments, by default their defaults.
         streams: which (layer, kv head) streams of the trace, such as `L12.H0`; null for all.
         design: named design of the scorer; `nearkv designs` lists them.
-        transport: how it is reached: tlm (exact arithmetic, cycles by formula) or rtl (compiled RTL).
+        transport: how it is reached: tlm (exact arithmetic, cycles by formula), rtl (compiled scorer) or pcie (the
+            kernel in RTL, every TLP simulated; a small design and few steps: kilobytes per second).
         link: preset of the link between host and device: smartssd, alveo_u50, gen4_x4, gen4_x16, gen5_x16;
             null for a transport that takes none.
         recent_fraction: newest share of the context that is pinned in the hot pool, 0 to hot_fraction.
