@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nearkv_hdl.attention.topk_config import TOPK_DESIGNS
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.spec.pim_design import PimDesign
 from nearkv_hdl.spec.scorer_pipeline import OUTPUT_QUEUE_RANKS, pipeline_ranks
+from nearkv_hdl.spec.topk_config import TOPK_DESIGNS
 from nearkv_sim.golden.reduction_timing import (
     accumulate_cycles,
     attention_timing,

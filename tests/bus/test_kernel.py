@@ -25,7 +25,7 @@ def test_kernel(name):
         seed=31,
         parameters={"design": name},
     )
-    assert len(result.passed) == 7
+    assert len(result.passed) == 9
 
 
 def test_ports_are_those_of_the_package():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 
-from nearkv.codec.block_header import HEADER_DTYPE, header_crcs, with_headers
+from nearkv.codec.block_header import HEADER_DTYPE, header_crcs, stream_crc, stream_crcs, with_headers
 from nearkv_hdl.spec.block_header import HEADER_BYTES, BlockHeader, StreamIdentity
 from nearkv_hdl.spec.layout import KeyBlockLayout
 
@@ -35,6 +35,8 @@ def test_arrays_equal_the_layout():
     high, low = (int(crc) for crc in found["plane_crc32c"])
     header = BlockHeader(IDENTITY, LAYOUT, 32, 7, high, low)
     assert stored.tobytes() == header.pack(int(found["header_crc32c"]))
+    assert stream_crcs(stored.view(HEADER_DTYPE))[0] == stream_crc(IDENTITY)
+    assert stream_crc(IDENTITY) == CRC32_ISCSI(8).compute(bytes.fromhex("04030201 ffffffff 0605 ffff"))
     assert header_crcs(stored.view(HEADER_DTYPE))[0] == found["header_crc32c"]
 
 

@@ -27,6 +27,7 @@ SECOND_PS = 10**12
 JOB = {argument: 64 * (1 + index) for index, argument in enumerate(ARGUMENT_FIELDS)} | {
     reg.HEADS: 2,
     reg.HEAD_DIM: 128,
+    reg.FLAGS: 1,
 }
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nearkv_hdl.spec.design import DesignConfig, Family
 from nearkv_hdl.spec.designs import DESIGNS, KU15P, get_design
 from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 
 def design(**changes) -> DesignConfig:
@@ -72,3 +75,11 @@ def test_unknown_names_are_refused():
         get_design("u280")
     with pytest.raises(ValueError, match="head_dim is 256; design ulx3s_85f allows: 64, 128"):
         get_design("ulx3s_85f").check_head_dim(256)
+
+
+def test_topk_units_fit_the_blocks():
+    topk = TopKConfig(capacity=512, lanes=2, token_run=32, candidate_rows=8)
+    assert replace(DESIGNS["tiny"], topk=topk).topk_capacity == 512
+    assert DESIGNS["tiny"].topk_capacity == 0
+    with pytest.raises(ValueError, match="topk has token_run 32; allowed: a divisor of block_tokens, 16"):
+        replace(DESIGNS["tiny"], block_tokens=16, topk=topk)

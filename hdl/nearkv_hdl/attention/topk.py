@@ -6,13 +6,13 @@ from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_control import TopKControl, status_layout
 from nearkv_hdl.attention.topk_emit import TopKEmitter
 from nearkv_hdl.attention.topk_histogram import HistogramBank
 from nearkv_hdl.attention.topk_load import TopKLoader, item_layout, job_layout
 from nearkv_hdl.attention.topk_rows import TopKRows
 from nearkv_hdl.attention.topk_scan import HistogramScan
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 
 class TopK(wiring.Component):

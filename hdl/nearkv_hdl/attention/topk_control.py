@@ -7,10 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_lane import pass_layout
 from nearkv_hdl.attention.topk_load import job_layout
 from nearkv_hdl.attention.topk_scan import scan_result_layout
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 
 def status_layout(config: TopKConfig) -> data.StructLayout:

@@ -9,10 +9,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_load import entry_layout, item_layout
 from nearkv_hdl.attention.topk_rows import row_layout
 from nearkv_hdl.memory import SyncMemory
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_hdl.stream.pipeline import PipelineControl
 from nearkv_hdl.stream.skid import SkidBuffer
 

@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.memory import SyncMemory
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 ROW_LATENCY = 2  # a register at the memory's output: its access time is too long for logic behind it
 FORWARDED = ROW_LATENCY + 1  # results a repeated digit may need before they are in the memory

@@ -7,8 +7,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.memory import SyncMemory
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 
 def pass_layout(config: TopKConfig) -> data.StructLayout:

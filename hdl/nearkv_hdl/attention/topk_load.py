@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.attention.topk_config import JOB_K_BITS, TopKConfig
+from nearkv_hdl.spec.topk_config import JOB_K_BITS, TopKConfig
 
 
 def item_layout(config: TopKConfig) -> data.StructLayout:

@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_lane import TopKLane, pass_layout
 from nearkv_hdl.attention.topk_load import entry_layout
 from nearkv_hdl.memory import SyncMemory
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 
 def row_layout(config: TopKConfig) -> data.StructLayout:

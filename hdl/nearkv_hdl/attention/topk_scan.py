@@ -7,9 +7,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.adder_tree import AdderTree
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_histogram import histogram_row_layout
 from nearkv_hdl.spec.formats import Format
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 
 def scan_result_layout(config: TopKConfig) -> data.StructLayout:

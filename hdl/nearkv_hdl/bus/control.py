@@ -16,7 +16,7 @@ from nearkv_hdl.spec.design import DesignConfig
 ARGUMENTS = data.StructLayout({argument.name.lower(): register_shape(argument) for argument in reg.ARGUMENTS})
 _CRCS = (reg.STREAMED_CRC32C, reg.WRITTEN_CRC32C)
 _JOB_PORTS = ("start", "abort", "finish", "fault_valid", "fault", "interrupt")
-_AMOUNTS = ("add_tokens", "add_streamed_bytes", "add_written_bytes")
+_AMOUNTS = tuple(name for name in JobControl().signature.members if name.startswith("add_"))
 
 
 class ControlPort(wiring.Component):

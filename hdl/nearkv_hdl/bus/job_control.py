@@ -37,7 +37,10 @@ _ERRORS = {  # of what a fault says
     "tokens": reg.ERROR_TOKENS,
 }
 _DRIVES = (reg.CTRL, reg.STATUS, *_ERRORS.values())
-_COUNTS = {reg.TOKENS: "tokens", reg.STREAMED_BYTES: "streamed_bytes", reg.WRITTEN_BYTES: "written_bytes"}
+_COUNTS = {
+    register: register.name.lower()
+    for register in (reg.TOKENS, reg.STREAMED_BYTES, reg.WRITTEN_BYTES, reg.INPUT_STALLS, reg.OUTPUT_STALLS)
+}
 
 
 class JobControl(wiring.Component):
@@ -61,7 +64,8 @@ class JobControl(wiring.Component):
         abort: drop what is in flight, whatever it is.
         finish: the job in flight has ended, all its writes acknowledged.
         fault_valid, fault: something went wrong, up to and with the cycle of `finish`.
-        add_tokens, add_streamed_bytes, add_written_bytes: what this cycle adds to the counters.
+        add_tokens, add_streamed_bytes, add_written_bytes, add_input_stalls, add_output_stalls: what this
+            cycle adds to the counters.
         interrupt: level.
 
     """

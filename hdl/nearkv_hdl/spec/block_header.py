@@ -19,8 +19,10 @@ CODE_FORMAT = 0  # two nibble planes of 8-bit codes, the one there is
 # block_tokens u16 | code_format u8 | 0 u8 | first_token u32 | generation u32 | high_crc32c u32 |
 # low_crc32c u32 | 5 × 0 u32 | header_crc32c u32
 _HEADER = struct.Struct("<IHHIIHHHBxIIII20xI")
+_STREAM = struct.Struct("<IIHH")
 HEADER_BYTES = _HEADER.size
 HEADER_WORDS = HEADER_BYTES // 4
+FIRST_STREAM_WORD, LAST_STREAM_WORD = 2, 4  # model, sequence, layer with kv head
 HIGH_CRC_WORD, LOW_CRC_WORD, HEADER_CRC_WORD = 8, 9, 15
 MAX_U16, MAX_U32 = (1 << 16) - 1, (1 << 32) - 1
 
@@ -28,6 +30,9 @@ MAX_U16, MAX_U32 = (1 << 16) - 1, (1 << 32) - 1
 @dataclass(frozen=True)
 class StreamIdentity:
     """Whose keys a stream of blocks holds; a block is one of these by its first token and generation.
+
+    A job names the stream by the CRC32C of these 12 bytes. Streams that differ in 32 bits running, so in one
+    field alone or in layer and head, never have the same one: a CRC sees every burst of up to its own width.
 
     Args:
         model: number of the model, 32 bits.
@@ -43,6 +48,10 @@ class StreamIdentity:
     sequence: int = 0
     layer: int = 0
     kv_head: int = 0
+
+    def pack(self) -> bytes:
+        """The 12 bytes of the header."""
+        return _STREAM.pack(self.model, self.sequence, self.layer, self.kv_head)
 
     def __post_init__(self) -> None:
         """Refuse what the header cannot hold."""

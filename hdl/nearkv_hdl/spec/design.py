@@ -8,6 +8,7 @@ from nearkv_hdl.spec.formats import CODE, Format, folded_query, is_power_of_two
 from nearkv_hdl.spec.layout import BLOCK_TOKENS, HEAD_DIMS, MAX_QUERY_GROUP, KeyBlockLayout, KeyFormat
 from nearkv_hdl.spec.multiplier import Family as Family  # part of a device, so that it is found here too
 from nearkv_hdl.spec.multiplier import MacVariant, check_variant, default_variant
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 # By the cycle formula the first three extra rows, which cover the cycles from a row's arrival to its first
 # lane beat, are what keeps bus and lanes from ever waiting for each other at full rate (without them up to
@@ -44,6 +45,7 @@ class DesignConfig:
         clock_hz: clock the cycle counts are turned into time with.
         block_tokens: tokens of a key block, 128 in layout version 1; smaller in tests.
         variant: how products are mapped to DSP blocks; None takes `default_variant` of the device's family.
+        topk: the top-k unit that the kernel has for each query head; None for none.
 
     Raises ValueError that quotes the value and says what is allowed.
 
@@ -59,6 +61,7 @@ class DesignConfig:
     query_bits: int = 8
     block_tokens: int = BLOCK_TOKENS
     variant: MacVariant | None = None
+    topk: TopKConfig | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -85,6 +88,11 @@ class DesignConfig:
             )
         if self.clock_hz <= 0:
             raise ValueError(f"clock_hz is {self.clock_hz}; allowed: above 0")
+        if self.topk and self.block_tokens % self.topk.token_run:
+            raise ValueError(
+                f"topk has token_run {self.topk.token_run}; allowed: a divisor of block_tokens,"
+                f" {self.block_tokens}, since tokens follow each other within a block alone"
+            )
         check_variant(self.mac_variant, self.device.family, self.query_code, self.query_group)
         for head_dim in self.head_dims:
             layout = KeyBlockLayout(head_dim, self.block_tokens)
@@ -106,6 +114,11 @@ class DesignConfig:
         """Key block layout for one of the design's head dimensions."""
         self.check_head_dim(head_dim)
         return KeyBlockLayout(head_dim, self.block_tokens)
+
+    @property
+    def topk_capacity(self) -> int:
+        """Most scores that the kernel selects from; 0 without top-k units."""
+        return self.topk.capacity if self.topk else 0
 
     # Formats along the data path.
 

@@ -6,6 +6,7 @@ from nearkv_hdl.spec.design import DesignConfig, Device, Family
 from nearkv_hdl.spec.layout import HEAD_DIMS
 from nearkv_hdl.spec.pim_design import PimDesign
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
+from nearkv_hdl.spec.topk_config import TOPK_DESIGNS
 
 LFE5U_85F = Device("LFE5U-85F-6BG381C", Family.ECP5, luts=83_640, flip_flops=83_640, dsps=156, brams=208)
 LFE5UM5G_85F = Device(
@@ -71,6 +72,7 @@ DESIGNS: dict[str, DesignConfig] = {
             query_group=8,
             head_dims=HEAD_DIMS,
             clock_hz=300_000_000,
+            topk=TOPK_DESIGNS["smartssd_ku15p"],
         ),
         # The same scorer behind the integrated block for PCIe 3.0 x16, whose streams are 64 B at 250 MHz.
         DesignConfig(
@@ -92,6 +94,7 @@ DESIGNS: dict[str, DesignConfig] = {
             head_dims=HEAD_DIMS,
             clock_hz=300_000_000,
             query_bits=10,
+            topk=TOPK_DESIGNS["alveo_u50"],
         ),
     )
 }

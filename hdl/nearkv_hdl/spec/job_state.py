@@ -35,3 +35,5 @@ class ErrorCode(IntEnum):
     HEADER_CRC = 15  # a block's header is damaged, or there is none
     HEADER_IDENTITY = 16  # the header is that of another block, layout or generation
     KEY_CRC = 17  # a plane that was streamed does not have the CRC32C that its header names
+    TOP_K = 18  # with FLAGS.top_k: K is 0, or K or the job's tokens are above SELECTION; without: K is not 0
+    TOKEN_ORDER = 19  # with FLAGS.top_k: a block's tokens are not above those of the block before

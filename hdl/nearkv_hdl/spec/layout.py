@@ -20,6 +20,8 @@ HEAD_DIMS = (64, 128, 256)
 MAX_QUERY_GROUP = 8
 FP16_BYTES = 2
 SCORE_BYTES = 4
+PAIR_BYTES = 8  # of a selection: token index u32, score i32
+PAIRS_PER_LINE = 8  # a head's pairs are filled up with zeros to lines of 64 bytes
 BLOCK_ALIGN_BYTES = 4096  # key blocks and headers start on a page of the smallest NAND or DRAM mapping unit
 
 
@@ -76,6 +78,11 @@ class KeyBlockLayout:
     def streamed_bytes(self, key_format: KeyFormat) -> int:
         """Bytes the scorer reads of one block."""
         return self.block_bytes if key_format is KeyFormat.INT8 else self.plane_bytes
+
+
+def selection_bytes(pairs: int) -> int:
+    """Bytes of one head's selection of so many pairs in memory."""
+    return -(-pairs // PAIRS_PER_LINE) * PAIRS_PER_LINE * PAIR_BYTES
 
 
 def query_code_bytes(query_bits: int) -> int:

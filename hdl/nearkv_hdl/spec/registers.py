@@ -10,7 +10,8 @@ register's lower word keeps its upper word, which is what the next reads of the 
 lower word of another such register is read. Arguments are taken together when ap_start is written.
 
 Version 2 adds to version 1 what a host checks a job by: EVENTS, WRITTEN_BYTES and the two CRCs. Version 3
-adds whose blocks a job scores (MODEL to KV_HEAD), and of how many tokens an error speaks (ERROR_TOKENS).
+adds whose blocks a job scores (STREAM_CRC32C), the choice between all scores and the highest of each head
+(K, FLAGS, SELECTION), of how many tokens an error speaks (ERROR_TOKENS), and what a job waited for (stalls).
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ RESULT_ADDRESS = Register(
     8,
     RW,
     0,
-    "where scores go: signed 32 bit, [tokens of all blocks in list order, HEADS], 64-byte aligned",
+    "where scores go, 64-byte aligned: signed 32 bit, [tokens of all blocks in list order, HEADS]; with"
+    " FLAGS.top_k pairs of token and score, [HEADS, the lesser of K and the job's tokens], tokens ascending,"
+    " each head's filled up with zeros to 64 bytes",
 )
 RESULT_BYTES = Register("RESULT_BYTES", 0x58, 8, RW, 0, "size of the result window")
 BLOCK_COUNT = Register("BLOCK_COUNT", 0x64, 4, RW, 0, "descriptors in the list")
@@ -81,19 +84,22 @@ HEADS = Register(
     "HEADS", 0x74, 4, RW, 0, "query heads of the job; lanes of the query group beyond it see zero codes"
 )
 
-MODEL = Register("MODEL", 0x7C, 4, RW, 0, "model that every block header of the job must name")
-SEQUENCE = Register("SEQUENCE", 0x84, 4, RW, 0, "sequence that they must name")
-LAYER = Register("LAYER", 0x8C, 4, RW, 0, "layer that they must name, of 16 bits there")
-KV_HEAD = Register("KV_HEAD", 0x94, 4, RW, 0, "kv head that they must name, of 16 bits there")
+STREAM_CRC32C = Register(
+    "STREAM_CRC32C", 0x7C, 4, RW, 0, "CRC32C of the 12 bytes of identity that every block header must have"
+)
+K = Register("K", 0x84, 4, RW, 0, "scores wanted of each head with FLAGS.top_k, otherwise 0")
+FLAGS = Register(
+    "FLAGS",
+    0x8C,
+    4,
+    RW,
+    0,
+    "what is written",
+    (Field("top_k", 0, 1, "the K highest scores of each head, ties to the lower token; else all scores"),),
+)
 
 STATUS = Register(
-    "STATUS",
-    STATUS_OFFSET,
-    4,
-    RO,
-    0,
-    "state of the current or last job",
-    (Field("state", 0, 4, "JobState"),),
+    "STATUS", STATUS_OFFSET, 4, RO, 0, "state of the current or last job", (Field("state", 0, 4, "JobState"),)
 )
 ERROR_CODE = Register(
     "ERROR_CODE", STATUS_OFFSET + 0x04, 4, RO, 0, "first ErrorCode since the reset; no job runs until then"
@@ -116,10 +122,7 @@ EVENTS = Register(
     Access.CLEAR_ON_READ,
     0,
     "what has happened since this register was read, for hosts that poll",
-    (
-        Field("done", 0, 1, "a job has finished"),
-        Field("failed", 1, 1, "a job has failed"),
-    ),
+    (Field("done", 0, 1, "a job has finished"), Field("failed", 1, 1, "a job has failed")),
 )
 ERROR_TOKENS = Register(
     "ERROR_TOKENS",
@@ -171,10 +174,18 @@ BLOCK = Register(
     "capabilities: blocks",
     (Field("block_tokens", 0, 16, "tokens of a key block"),),
 )
+SELECTION = Register(
+    "SELECTION",
+    IDENTITY_OFFSET + 0x14,
+    4,
+    RO,
+    None,
+    "capabilities: most tokens of a job with FLAGS.top_k, or 0",
+)
 
 # Of the current or last job; 0 when a job starts.
 CYCLES = Register("CYCLES", COUNTER_OFFSET, 8, RO, 0, "clock cycles since the start, until the last score")
-TOKENS = Register("TOKENS", COUNTER_OFFSET + 0x08, 8, RO, 0, "tokens scored and written")
+TOKENS = Register("TOKENS", COUNTER_OFFSET + 0x08, 8, RO, 0, "tokens scored")
 STREAMED_BYTES = Register("STREAMED_BYTES", COUNTER_OFFSET + 0x10, 8, RO, 0, "bytes of key planes read")
 WRITTEN_BYTES = Register("WRITTEN_BYTES", COUNTER_OFFSET + 0x18, 8, RO, 0, "bytes of results written")
 STREAMED_CRC32C = Register(
@@ -183,8 +194,17 @@ STREAMED_CRC32C = Register(
 WRITTEN_CRC32C = Register(
     "WRITTEN_CRC32C", COUNTER_OFFSET + 0x24, 4, RO, 0, "CRC32C of the results written, by rising address"
 )
+INPUT_STALLS = Register(
+    "INPUT_STALLS", COUNTER_OFFSET + 0x28, 8, RO, 0, "cycles in which the scorer waited for keys"
+)
+OUTPUT_STALLS = Register(
+    "OUTPUT_STALLS", COUNTER_OFFSET + 0x30, 8, RO, 0, "cycles in which scores waited to be taken"
+)
 
-COUNTERS = (CYCLES, TOKENS, STREAMED_BYTES, WRITTEN_BYTES, STREAMED_CRC32C, WRITTEN_CRC32C)
+COUNTERS = (
+    *(CYCLES, TOKENS, STREAMED_BYTES, WRITTEN_BYTES, STREAMED_CRC32C, WRITTEN_CRC32C),
+    *(INPUT_STALLS, OUTPUT_STALLS),
+)
 ARGUMENTS = (
     DESCRIPTOR_ADDRESS,
     KEY_ADDRESS,
@@ -196,16 +216,15 @@ ARGUMENTS = (
     BLOCK_COUNT,
     HEAD_DIM,
     HEADS,
-    MODEL,
-    SEQUENCE,
-    LAYER,
-    KV_HEAD,
+    STREAM_CRC32C,
+    K,
+    FLAGS,
 )
 REGISTERS = (
     *(CTRL, GIER, IER, ISR),
     *ARGUMENTS,
     *(STATUS, ERROR_CODE, ERROR_ADDRESS, ERROR_TOKEN, RESET, EVENTS, ERROR_TOKENS),
-    *(IDENTITY, VERSION, SCORER, STREAM, BLOCK),
+    *(IDENTITY, VERSION, SCORER, STREAM, BLOCK, SELECTION),
     *COUNTERS,
 )
 
@@ -221,6 +240,7 @@ def identity_values(design: DesignConfig) -> dict[Register, int]:
         ),
         STREAM: STREAM.pack(lanes=design.lanes, bus_bytes=design.bus_bytes),
         BLOCK: BLOCK.pack(block_tokens=design.block_tokens),
+        SELECTION: design.topk_capacity,
     }
 
 

@@ -1,8 +1,8 @@
-"""Checks of a job: its arguments, then each of its descriptors, in the order of ErrorCode."""
+"""Check of a job's descriptors, in the order of ErrorCode."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,9 +15,7 @@ from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.formats import BIAS, SHIFT, TOKEN_INDEX
 from nearkv_hdl.spec.layout import (
     BLOCK_ALIGN_BYTES,
-    DESCRIPTOR_BYTES,
     MAX_QUERY_GROUP,
-    SCORE_BYTES,
     SHIFT_BITS,
     KeyFormat,
     query_code_bytes,
@@ -54,75 +52,13 @@ CHECKED = data.StructLayout(
 )
 
 
-class ArgumentCheck(wiring.Component):
-    """Says what is wrong with a job's arguments, before anything is read.
-
-    Formula: the first of BLOCK_COUNT, HEADS, HEAD_DIM, RESULT_ADDRESS, DESCRIPTOR_ADDRESS whose rule in the
-    register table is broken. Where the device's memory ends is not known here: only ranges that leave the
-    address space are found; the bus answers for others.
-    Timing: latency 2 from stable arguments, for the product of blocks and heads and for the verdict.
-    Numerics: unsigned, exact.
-
-    Args:
-        design: query group, head dimensions, tokens of a block.
-
-    Members:
-        arguments: of the job.
-        fault: code NONE if all is well.
-
-    """
-
-    def __init__(self, design: DesignConfig) -> None:
-        self.design = design
-        super().__init__({"arguments": In(ARGUMENTS), "fault": Out(Fault)})
-
-    @property
-    def latency(self) -> int:
-        """Cycles from stable arguments to `fault`."""
-        return 2
-
-    @property
-    def interval(self) -> int:
-        """Cycles between two jobs."""
-        return 1
-
-    def elaborate(self, platform):
-        m = Module()
-        design, job = self.design, self.arguments
-        scores = Signal(len(job.block_count) + HEADS_BITS, reset_less=True)
-        m.d.sync += scores.eq(job.block_count * job.heads[:HEADS_BITS])
-        result_bytes = scores * (design.block_tokens * SCORE_BYTES)
-        # One more bit than an address: a range may end where the address space does.
-        result_end = job.result_address + result_bytes
-        list_end = job.descriptor_address + job.block_count * DESCRIPTOR_BYTES
-        top = 1 << 64
-        code, address = Signal(8), Signal(64)
-        with m.If(job.block_count == 0):
-            m.d.comb += code.eq(ErrorCode.BLOCK_COUNT)
-        with m.Elif((job.heads == 0) | (job.heads > design.query_group)):
-            m.d.comb += code.eq(ErrorCode.HEADS)
-        with m.Elif(Value.cast(sum(job.head_dim == d for d in design.head_dims)) == 0):
-            m.d.comb += code.eq(ErrorCode.HEAD_DIM)
-        with m.Elif(
-            (job.result_address % ALIGN_BYTES != 0) | (result_end > top) | (job.result_bytes < result_bytes)
-        ):
-            m.d.comb += [code.eq(ErrorCode.RESULT_ADDRESS), address.eq(job.result_address)]
-        with m.Elif((job.descriptor_address % ALIGN_BYTES != 0) | (list_end > top)):
-            m.d.comb += [
-                code.eq(ErrorCode.DESCRIPTOR_ADDRESS),
-                address.eq(job.descriptor_address),
-            ]
-        m.d.sync += [self.fault.code.eq(code), self.fault.address.eq(address)]
-        return m
-
-
 class DescriptorCheck(wiring.Component):
     """Checks descriptors against the job and its windows, and gives each its verdict.
 
     Formula: the first of HEAD_DIM, HEADS, KEY_FORMAT, SHIFT (of the job's heads), KEY_ADDRESS, QUERY_ADDRESS
-    that is broken, with the address in question and the block's tokens. An address is wrong if it is
-    misaligned or its bytes are not all in the window; those of a block are both planes, whatever is streamed
-    of them, and its header.
+    and, for a selection, TOKEN_ORDER that is broken, with the address in question and the block's tokens. An
+    address is wrong if it is misaligned or its bytes are not all in the window; those of a block are both
+    planes, whatever is streamed of them, and its header.
     Timing: latency 2, interval 1; a stalled `o` stops `i` after two.
     Numerics: unsigned, exact, see WindowCheck.
     Cuts: inputs to `o`, whose fault comes through a priority gate; `i.ready` follows `o.ready`.
@@ -199,6 +135,15 @@ class DescriptorCheck(wiring.Component):
                 window.status_taken.eq(self.o.valid & self.o.ready),
             ]
 
+        # Tokens of a selection's blocks ascend, up to the last there is.
+        block_tokens = self.design.block_tokens
+        follows = Signal(TOKEN_INDEX.width + 1)  # the first token that the next block may have
+        after = Signal(TOKEN_INDEX.width + 1)
+        last = entry.first_token + (block_tokens - 1)
+        m.d.comb += after.eq(last)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += follows.eq(last + 1)
+
         shifts_wrong = Signal(MAX_QUERY_GROUP)
         m.d.comb += [
             wrong.eq((heads > h) & (entry.shift[h] > SHIFT.max)) for h, wrong in enumerate(shifts_wrong)
@@ -210,6 +155,7 @@ class DescriptorCheck(wiring.Component):
             ErrorCode.SHIFT: shifts_wrong.any(),
             ErrorCode.KEY_ADDRESS: entry.key_address % BLOCK_ALIGN_BYTES != 0,
             ErrorCode.QUERY_ADDRESS: entry.query_address % ALIGN_BYTES != 0,
+            ErrorCode.TOKEN_ORDER: job.flags.top_k & ((entry.first_token < follows) | after[-1]),
         }
         wrong = [Signal(len(found), name=f"wrong{rank}", reset_less=True) for rank in range(2)]
         kept = [Signal(CHECKED, name=f"kept{rank}", reset_less=True) for rank in range(2)]
@@ -229,7 +175,7 @@ class DescriptorCheck(wiring.Component):
             out.key_bytes.eq(kept[1].key_bytes),
             out.query_bytes.eq(kept[1].query_bytes),
             out.fault.token.eq(kept[1].descriptor.first_token),
-            out.fault.tokens.eq(tokens_of_block(out.fault, self.design.block_tokens)),
+            out.fault.tokens.eq(tokens_of_block(out.fault, block_tokens)),
         ]
         outside = {
             ErrorCode.KEY_ADDRESS: (keys.o.payload.refused, kept[1].descriptor.key_address),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, ResetInserter
+from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -44,6 +44,7 @@ class JobReads(wiring.Component):
         stream_pass: this is the second pass.
         o_block, o_query, o_keys: as Scorer takes them.
         key_moves: a beat of keys is taken.
+        key_waits: the scorer would take a beat of keys that has not come.
         o_crc: of all planes so far.
         all_taken: every descriptor has been.
         all_good: every block has been streamed, and is as its header says.
@@ -76,6 +77,7 @@ class JobReads(wiring.Component):
                 "o_query": Out(stream.Signature(query_layout(design))),
                 "o_keys": Out(stream.Signature(key_layout(design))),
                 "key_moves": Out(1),
+                "key_waits": Out(1),
                 "o_crc": Out(CRC_BITS),
                 "all_taken": Out(1),
                 "all_good": Out(1),
@@ -146,6 +148,13 @@ class JobReads(wiring.Component):
             self.idle.eq(lists.idle & keys.idle),
             self.quiet.eq(~lists.beats.valid & ~keys.beats.valid),
         ]
+        streamed = Signal(32)  # blocks
+        with m.If(self.clear):
+            m.d.sync += streamed.eq(0)
+        with m.Elif(keys.moves & self.o_keys.payload.last):
+            m.d.sync += streamed.eq(streamed + 1)
+        waits = self.o_keys.ready & ~self.o_keys.valid & (streamed != job.block_count)
+        m.d.comb += self.key_waits.eq(waits & self.stream_pass)
         # A descriptor, or a header, is judged after its read.
         faults = (lists.fault, keys.fault, dispatch.fault, headers.fault, planes.fault, feed.fault)
         for one in reversed(faults):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, ResetInserter, Signal, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, Signature
 
 from nearkv_hdl.attention.scorer import Scorer
@@ -14,10 +14,12 @@ from nearkv_hdl.bus.crc32c import Crc32c
 from nearkv_hdl.bus.job_control import Fault
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.registers import ErrorCode
-from nearkv_hdl.top.job_check import ALIGN_BYTES, ArgumentCheck
+from nearkv_hdl.top.argument_check import ArgumentCheck
+from nearkv_hdl.top.job_check import ALIGN_BYTES
 from nearkv_hdl.top.job_reads import JobReads
 from nearkv_hdl.top.result_writer import ResultWriter
-from nearkv_hdl.top.score_packer import ScorePacker
+from nearkv_hdl.top.score_packer import ScorePacker, packed_layout
+from nearkv_hdl.top.selections import Selections
 
 
 def memory_port(bus_bytes: int) -> Signature:
@@ -63,6 +65,7 @@ class KernelCore(wiring.Component):
         self._reads = JobReads(design)
         self._scorer = Scorer(design, primitives=primitives)
         self._packer = ScorePacker(design)
+        self._selections = Selections(design) if design.topk else None
         self._result_crc = Crc32c(design.bus_bytes)
         self._writer = ResultWriter(design)
         super().__init__(
@@ -81,7 +84,7 @@ class KernelCore(wiring.Component):
         m.submodules.writer = writer = self._writer
         # Between jobs, and between passes, everything of a job is held in reset.
         self._clear = Signal(init=1)
-        self._stream_pass, self._dropped = Signal(), Signal()
+        self._stream_pass, self._drains, self._dropped = Signal(), Signal(), Signal()
         clear, dropped = self._clear, self._dropped
         for name in ("scorer", "packer", "result_crc"):
             m.submodules[name] = ResetInserter(clear)(getattr(self, f"_{name}"))
@@ -114,7 +117,8 @@ class KernelCore(wiring.Component):
                 writer.restart.eq(fsm.ongoing("IDLE") | fsm.ongoing("SIZES") | fsm.ongoing("ARGUMENTS")),
                 clear.eq(~(fsm.ongoing("CHECK") | fsm.ongoing("STREAM"))),
                 self._stream_pass.eq(fsm.ongoing("STREAM")),
-                reads.drains.eq(fsm.ongoing("DRAIN")),
+                self._drains.eq(fsm.ongoing("DRAIN")),
+                reads.drains.eq(self._drains),
             ]
             with m.State("IDLE"):
                 m.d.sync += dropped.eq(0)
@@ -174,6 +178,7 @@ class KernelCore(wiring.Component):
         m.d.comb += [
             reads.clear.eq(self._clear),
             reads.stream_pass.eq(self._stream_pass),
+            control.add_input_stalls.eq(reads.key_waits & ~self._dropped),
             control.add_streamed_bytes.eq(Mux(reads.key_moves & ~self._dropped, self.design.bus_bytes, 0)),
         ]
         with m.If(reads.all_good & self._stream_pass & ~self._dropped):
@@ -183,12 +188,16 @@ class KernelCore(wiring.Component):
         """Scores to memory and CRC; returns whether the last one, and the last key, are accounted for."""
         scorer, packer, crc = self._scorer, self._packer, self._result_crc
         writer, control = self._writer, self._control
-        wiring.connect(m, scorer.o_scores, packer.i)
-        counts = scorer.o_scores.valid & scorer.o_scores.ready & self._stream_pass & ~self._dropped
-        beats = packer.o
+        scores, beats = scorer.o_scores, packer.o
+        if self._selections is None:
+            wiring.connect(m, scores, packer.i)
+        else:
+            beats = self._choose(m, job)
+        runs = self._stream_pass & ~self._dropped
         m.d.comb += [
             packer.heads.eq(job.heads),
-            control.add_tokens.eq(counts),
+            control.add_tokens.eq(scores.valid & scores.ready & runs),
+            control.add_output_stalls.eq(scores.valid & ~scores.ready & runs),
             writer.enable.eq(self._stream_pass),
             writer.i.payload.eq(beats.payload),
             writer.i.valid.eq(beats.valid & crc.i.ready & self._stream_pass),
@@ -205,3 +214,27 @@ class KernelCore(wiring.Component):
         with m.If(self._clear):
             m.d.sync += is_known.eq(0)
         return is_known & self._reads.all_good
+
+    def _choose(self, m: Module, job: data.View):
+        """Scores go to the packer or to the top-k units; returns the beats of whichever it is."""
+        packer, scores = self._packer, self._scorer.o_scores
+        # What a job leaves half done takes hundreds of cycles to clear, which a whole one does not need.
+        selections = self._selections
+        m.submodules.selections = ResetInserter(self._drains)(selections)
+        beats = stream.Signature(packed_layout(self.design.bus_bytes)).create()
+        is_selection = job.flags.top_k
+        m.d.comb += [
+            selections.enable.eq(self._stream_pass & is_selection),
+            selections.heads.eq(job.heads),
+            selections.k.eq(job.k),
+            packer.i.valid.eq(scores.valid & ~is_selection),
+            packer.i.payload.eq(scores.payload),
+            selections.i.valid.eq(scores.valid & is_selection),
+            selections.i.payload.eq(scores.payload),
+            scores.ready.eq(Mux(is_selection, selections.i.ready, packer.i.ready)),
+            beats.valid.eq(Mux(is_selection, selections.o.valid, packer.o.valid)),
+            beats.payload.eq(Mux(is_selection, selections.o.payload, packer.o.payload)),
+            packer.o.ready.eq(beats.ready & ~is_selection),
+            selections.o.ready.eq(beats.ready & is_selection),
+        ]
+        return beats

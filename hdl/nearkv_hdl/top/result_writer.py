@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
-from amaranth.lib import fifo, stream, wiring
+from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.bus.axi import axi_write
@@ -26,10 +26,10 @@ class ResultWriter(wiring.Component):
     """Collects beats of results into chunks and writes whole ones.
 
     Formula: a chunk is a burst's beats, or those of a block's scores for one head if they are fewer, so that
-    no chunk spans two blocks. It is written when its last beat is there: a job that stops leaves nothing
-    half written on the bus.
-    Errors: SLVERR or DECERR is BUS_ERROR with the address of the burst and the first token of its block; a
-    write outside the window, which a checked job never asks for, RESULT_ADDRESS.
+    no chunk spans two blocks; the job's last one may be shorter. It is written when its last beat is there: a
+    job that stops leaves nothing half written on the bus.
+    Errors: SLVERR or DECERR is BUS_ERROR with the address of the burst and the tokens of its block, of a
+    selection 0; a write outside the window, which a checked job never asks for, RESULT_ADDRESS.
     Timing: a beat a cycle; a chunk is offered to AxiWriter two cycles after its last beat.
     Numerics: none.
     Reset: as AxiWriter, only together with the bus; `restart` is the job's own.
@@ -72,13 +72,17 @@ class ResultWriter(wiring.Component):
         empty = ResetInserter(self.restart)
         # A chunk's own beats leave before the next one's: one chunk more than may wait whole.
         beats = fifo.SyncFIFOBuffered(width=8 * self.bus_bytes, depth=(_CHUNKS + 1) * self.chunk_beats)
-        chunks = fifo.SyncFIFOBuffered(width=TOKEN_INDEX.width, depth=_CHUNKS)
+        chunk_layout = data.StructLayout(
+            {"first_token": TOKEN_INDEX.width, "beats": range(self.chunk_beats + 1)}
+        )
+        chunks = fifo.SyncFIFOBuffered(width=chunk_layout.size, depth=_CHUNKS)
         written = fifo.SyncFIFOBuffered(width=TOKEN_INDEX.width, depth=_OUTSTANDING)
         m.submodules.beats, m.submodules.chunks, m.submodules.written = map(empty, (beats, chunks, written))
         wiring.connect(m, writer.m_axi, wiring.flipped(self.m_axi))
 
         place = Signal(range(max(self.chunk_beats, 2)))
-        is_last = place == self.chunk_beats - 1
+        is_last = (place == self.chunk_beats - 1) | self.i.payload.last
+        filled, oldest = data.View(chunk_layout, chunks.w_data), data.View(chunk_layout, chunks.r_data)
         enters, whole = Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(beats.w_rdy & chunks.w_rdy),
@@ -87,14 +91,15 @@ class ResultWriter(wiring.Component):
             beats.w_en.eq(enters),
             beats.w_data.eq(self.i.payload.data),
             chunks.w_en.eq(whole),
-            chunks.w_data.eq(self.i.payload.first_token),
+            filled.first_token.eq(self.i.payload.first_token),
+            filled.beats.eq(place + 1),
         ]
         with m.If(enters):
             m.d.sync += place.eq(Mux(is_last, 0, place + 1))
 
         address = Signal(64, reset_less=True)
         asks, ends = Signal(), Signal()
-        chunk_bytes = self.chunk_beats * self.bus_bytes
+        chunk_bytes = oldest.beats * self.bus_bytes
         status = writer.o_status.payload
         refused = status.code == TransferCode.WINDOW
         m.d.comb += [
@@ -106,7 +111,7 @@ class ResultWriter(wiring.Component):
             asks.eq(writer.i_command.valid & writer.i_command.ready),
             chunks.r_en.eq(asks),
             written.w_en.eq(asks),
-            written.w_data.eq(chunks.r_data),
+            written.w_data.eq(oldest.first_token),
             writer.i_data.valid.eq(beats.r_rdy),
             writer.i_data.payload.eq(beats.r_data),
             beats.r_en.eq(writer.i_data.ready),
@@ -115,7 +120,9 @@ class ResultWriter(wiring.Component):
             written.r_en.eq(ends),
             self.fault.address.eq(status.address),
             self.fault.token.eq(written.r_data),
-            self.fault.tokens.eq(tokens_of_block(self.fault, self.block_tokens)),
+            self.fault.tokens.eq(
+                Mux(self.arguments.flags.top_k, 0, tokens_of_block(self.fault, self.block_tokens))
+            ),
         ]
         with m.If(ends & (status.code != TransferCode.OKAY)):
             m.d.comb += self.fault.code.eq(Mux(refused, ErrorCode.RESULT_ADDRESS, ErrorCode.BUS_ERROR))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.codec.crc import crc32c_rows
+from nearkv.codec.crc import crc32c, crc32c_rows
 from nearkv_hdl.spec.block_header import (
     CODE_FORMAT,
+    FIRST_STREAM_WORD,
     HEADER_BYTES,
     HEADER_CRC_WORD,
+    LAST_STREAM_WORD,
     MAGIC,
     StreamIdentity,
 )
@@ -38,6 +40,7 @@ HEADER_DTYPE = np.dtype(
     ]
 )
 COVERED_BYTES = 4 * HEADER_CRC_WORD  # by the header's own CRC
+STREAM_BYTES = slice(4 * FIRST_STREAM_WORD, 4 * (LAST_STREAM_WORD + 1))
 IDENTITY_FIELDS = tuple(name for name in HEADER_DTYPE.names or () if not name.endswith("crc32c"))
 assert HEADER_DTYPE.itemsize == HEADER_BYTES
 
@@ -85,3 +88,13 @@ def with_headers(
 def header_crcs(headers: NDArray[np.void]) -> NDArray[np.uint32]:
     """CRC32C that each of HEADER_DTYPE [blocks] should name as its own."""
     return crc32c_rows(headers.view(np.uint8).reshape(-1, HEADER_BYTES)[:, :COVERED_BYTES])
+
+
+def stream_crc(identity: StreamIdentity) -> int:
+    """CRC32C by which a job names the stream."""
+    return crc32c(np.frombuffer(identity.pack(), np.uint8))
+
+
+def stream_crcs(headers: NDArray[np.void]) -> NDArray[np.uint32]:
+    """The same of the stream that each of HEADER_DTYPE [blocks] names."""
+    return crc32c_rows(headers.view(np.uint8).reshape(-1, HEADER_BYTES)[:, STREAM_BYTES])

@@ -73,6 +73,17 @@ class FoldedQuery:
     score_fraction_bits: Int64
     key_format: tuple[KeyFormat, ...]
 
+    def __getitem__(self, blocks: slice | NDArray[np.integer]) -> FoldedQuery:
+        """The same of some of the blocks."""
+        chosen = np.arange(len(self.codes))[blocks].tolist()
+        return FoldedQuery(
+            self.codes[blocks],
+            self.shift[blocks],
+            self.bias[blocks],
+            self.score_fraction_bits,
+            tuple(self.key_format[block] for block in chosen),
+        )
+
 
 def prepare_query(query: Float16) -> PreparedQuery:
     """Scale queries by log2(e)/√d and round them half up to 16-bit mantissas under one exponent per head.

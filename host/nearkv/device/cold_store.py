@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearkv.codec.block_header import with_headers
 from nearkv.codec.key_block import Float16, check_fp16_rows, no_headers, pack_blocks, quantise_keys
-from nearkv.codec.query import fold_query, prepare_query
+from nearkv.codec.query import FoldedQuery, fold_query, prepare_query
 from nearkv.device.descriptors import StoredBlocks
 from nearkv.device.driver import ScorerDriver
-from nearkv.device.errors import JobError
+from nearkv.device.errors import of_stream
+from nearkv.device.top_scores import Scores, TopScores
 from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.formats import TOKEN_INDEX
 from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, KeyFormat
 
 Int64 = NDArray[np.int64]
 _GENERATION = 1  # of a block that is sealed for the first time
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Base-2 logits of some tokens.
-
-    Attributes:
-        tokens: int64 [n], token index of each row.
-        scores: int32 [n, heads]; the logit is score · 2^-fraction_bits.
-        fraction_bits: int64 [heads].
-
-    """
-
-    tokens: Int64
-    scores: NDArray[np.int32]
-    fraction_bits: Int64
 
 
 class ColdStore:
@@ -144,13 +128,8 @@ class ColdStream:
         # One transfer: blocks, then rows.
         self._driver.access.write_memory(address, np.concatenate([stored.reshape(-1), rows.reshape(-1)]))
         row_address = address + stored.nbytes + index * (self.block_tokens * self._layout.kv_row_bytes)
-        known = self._stored
-        self._stored = StoredBlocks(
-            self.identity,
-            np.concatenate([known.key_addresses, address + index * stride_bytes]),
-            np.concatenate([known.first_tokens, first_tokens]),
-            np.concatenate([known.generations, generations]),
-        )
+        added = StoredBlocks(self.identity, address + index * stride_bytes, first_tokens, generations)
+        self._stored = self._stored.append(added)
         self._row_address = np.concatenate([self._row_address, row_address])
         self._headers = self._headers.append(blocks.headers)
 
@@ -175,21 +154,43 @@ class ColdStream:
             DeviceTimeout, DeviceError: after a retry.
 
         """
-        check_fp16_rows(query, "query", self.head_dim)
-        prepared = prepare_query(query)
-        indices = self._check_indices(block_indices, "block_indices", self.sealed_blocks)
-        if len(indices) == 0:
+        chosen = self._fold(query, block_indices, key_format)
+        if chosen is None:
             none = np.empty((0, len(query)), np.int32)
             return Scores(np.empty(0, np.int64), none, np.zeros(len(query), np.int64))
-        formats = key_format if isinstance(key_format, KeyFormat) else tuple(map(KeyFormat, key_format))
-        folded = fold_query(prepared, self._headers[indices], formats, self._driver.design.query_code)
-        stored = self._stored[indices]
-        try:
+        stored, folded = chosen
+        with of_stream(self.name, self.block_tokens):
             scores = self._driver.score(stored, folded)
-        except JobError as error:
-            raise self._explained(error) from error
         tokens = stored.first_tokens[:, None] + np.arange(self.block_tokens)
         return Scores(tokens.reshape(-1), scores, folded.score_fraction_bits)
+
+    def score_topk(
+        self,
+        query: Float16,
+        block_indices: ArrayLike,
+        k: int,
+        key_format: KeyFormat | Sequence[KeyFormat] = KeyFormat.INT8,
+    ) -> TopScores:
+        """Score the named blocks on the device and bring the k highest scores of each head, exactly.
+
+        Args:
+            query, key_format: as of `score`.
+            block_indices: integers [blocks], each once, in any order; may be empty.
+            k: from 1 to the design's top-k capacity.
+
+        Raises:
+            ValueError: as `score`; a block twice, or another k.
+            JobError, DeviceTimeout, DeviceError: as `score`.
+
+        """
+        chosen = self._fold(query, block_indices, key_format)
+        if chosen is None:
+            none = np.empty((len(query), 0), np.int64)
+            return TopScores(none, none.astype(np.int32), np.zeros(len(query), np.int64))
+        stored, folded = chosen
+        with of_stream(self.name, self.block_tokens):
+            found = self._driver.score_topk(stored, folded, k)
+        return TopScores(found.tokens, found.scores, folded.score_fraction_bits)
 
     def fetch(self, tokens: ArrayLike) -> tuple[Float16, Float16]:
         """Read FP16 rows back, bit for bit as sealed.
@@ -214,11 +215,18 @@ class ColdStream:
         pair = rows.view(np.float16)
         return pair[:, : self.head_dim], pair[:, self.head_dim :]
 
-    def _explained(self, error: JobError) -> JobError:
-        """The error of a job with the stream and block it is about."""
-        block = f", block {error.token // self.block_tokens}" if error.tokens else ""
-        message = f"stream {self.name!r}{block}: {error}"
-        return JobError(message, error.code, error.address, error.token, error.tokens)
+    def _fold(
+        self, query: Float16, block_indices: ArrayLike, key_format: KeyFormat | Sequence[KeyFormat]
+    ) -> tuple[StoredBlocks, FoldedQuery] | None:
+        """The named blocks and the query folded over them; None if there are none."""
+        check_fp16_rows(query, "query", self.head_dim)
+        prepared = prepare_query(query)
+        indices = self._check_indices(block_indices, "block_indices", self.sealed_blocks)
+        if len(indices) == 0:
+            return None
+        formats = key_format if isinstance(key_format, KeyFormat) else tuple(map(KeyFormat, key_format))
+        folded = fold_query(prepared, self._headers[indices], formats, self._driver.design.query_code)
+        return self._stored[indices], folded
 
     def _check_indices(self, values: ArrayLike, what: str, limit: int) -> Int64:
         indices = np.asarray(values)

@@ -59,6 +59,15 @@ class StoredBlocks:
             self.identity, self.key_addresses[blocks], self.first_tokens[blocks], self.generations[blocks]
         )
 
+    def append(self, other: StoredBlocks) -> StoredBlocks:
+        """These blocks, then the other's of the same stream."""
+        return StoredBlocks(
+            self.identity,
+            np.concatenate([self.key_addresses, other.key_addresses]),
+            np.concatenate([self.first_tokens, other.first_tokens]),
+            np.concatenate([self.generations, other.generations]),
+        )
+
 
 def pack_shifts(shift: NDArray[np.integer]) -> NDArray[np.uint32]:
     """A descriptor's field of shifts from integers [blocks, heads], each 0 to 15."""

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from nearkv.codec.query import FoldedQuery
 from nearkv.device.access import RetryingAccess
-from nearkv.device.descriptors import StoredBlocks, job_image, query_code_dtype
+from nearkv.device.descriptors import StoredBlocks, job_image
 from nearkv.device.errors import DeviceError, DeviceTimeout, JobError
-from nearkv.device.memory import BumpAllocator
+from nearkv.device.job_arguments import JobPlaces
+from nearkv.device.memory import BumpAllocator, ScratchMemory
+from nearkv.device.top_scores import Selection, beside, merge, unpack_selection
 from nearkv.device.transport import Bytes, Transport
 from nearkv_hdl.spec import registers as reg
-from nearkv_hdl.spec.block_header import HEADER_BYTES
-from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES
+from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES
 from nearkv_hdl.spec.register_map import Register
 
 DEFAULT_TIMEOUT_PS = 10**12  # 1 s: the whole of a SmartSSD's 4 GB at its memory's rate takes a quarter of it
@@ -59,8 +60,7 @@ class ScorerDriver:
         self.job_retries = 0
         self._timeout_ps = timeout_ps
         self._allocator = BumpAllocator(transport.memory_base, transport.memory_bytes)
-        self._scratch_address = 0
-        self._scratch_bytes = 0
+        self._scratch = ScratchMemory(self._allocator)
         self._check_identity()
         self._reset()
 
@@ -85,15 +85,49 @@ class ScorerDriver:
             JobError, DeviceTimeout, DeviceError: after a retry.
 
         """
-        blocks, heads, head_dim = folded.codes.shape
-        if blocks == 0 or len(stored) != blocks:
-            raise ValueError(
-                f"{len(stored)} stored blocks for {blocks} folded ones; allowed: as many, at least one"
-            )
-        self.design.check_head_dim(head_dim)
-        group = self.design.query_group
-        passes = [slice(first, min(first + group, heads)) for first in range(0, heads, group)]
-        return np.concatenate([self._score_pass(stored, folded, p) for p in passes], 1)
+        self._check_job(stored, folded)
+        tokens = len(stored) * self.design.block_tokens
+        results = [
+            self._run_job(stored, folded, heads, 0).view("<i4").reshape(tokens, -1)
+            for heads in self._passes(folded)
+        ]
+        return np.concatenate(results, 1)
+
+    def score_topk(self, stored: StoredBlocks, folded: FoldedQuery, k: int) -> Selection:
+        """Score key blocks and bring the highest scores of each head alone.
+
+        More tokens than the kernel selects from take several jobs, whose selections are merged here.
+
+        Args:
+            stored: at least one block, in any order; no token may be in two of them.
+            folded: the query, folded over exactly these blocks in this order.
+            k: scores wanted of each head, 1 to the design's top-k capacity; of fewer tokens come all.
+
+        Raises:
+            ValueError: as `score`; k out of range; tokens that are listed twice; a design without top-k.
+            JobError, DeviceTimeout, DeviceError: after a retry.
+
+        """
+        self._check_job(stored, folded)
+        block_tokens, capacity = self.design.block_tokens, self.design.topk_capacity
+        if not 1 <= k <= capacity:
+            allowed = f"1 to {capacity}" if capacity else "none, since it has no top-k units"
+            raise ValueError(f"k is {k}; design {self.design.name} allows: {allowed}")
+        order = stored.first_tokens.argsort()
+        stored, folded = stored[order], folded[order]
+        if (np.diff(stored.first_tokens) < block_tokens).any():
+            raise ValueError("blocks have tokens in common; allowed: every token once")
+        step = capacity // block_tokens
+        parts = []
+        for first in range(0, len(stored), step):
+            some = slice(first, first + step)
+            count = min(k, len(stored[some]) * block_tokens)
+            heads = [
+                unpack_selection(self._run_job(stored[some], folded[some], h, k), h.stop - h.start, count)
+                for h in self._passes(folded)
+            ]
+            parts.append(beside(heads))
+        return merge(parts, k)
 
     def last_job(self) -> JobCounters:
         """Read the kernel's counters of its last job."""
@@ -101,34 +135,26 @@ class ScorerDriver:
             self.access.read(reg.CYCLES), self.access.read(reg.TOKENS), self.access.read(reg.STREAMED_BYTES)
         )
 
-    def _score_pass(self, stored: StoredBlocks, folded: FoldedQuery, heads: slice) -> NDArray[np.int32]:
+    def _check_job(self, stored: StoredBlocks, folded: FoldedQuery) -> None:
+        blocks, _, head_dim = folded.codes.shape
+        if blocks == 0 or len(stored) != blocks:
+            raise ValueError(
+                f"{len(stored)} stored blocks for {blocks} folded ones; allowed: as many, at least one"
+            )
+        self.design.check_head_dim(head_dim)
+
+    def _passes(self, folded: FoldedQuery) -> list[slice]:
+        """The heads of each job over the same blocks."""
+        heads, group = folded.codes.shape[1], self.design.query_group
+        return [slice(first, min(first + group, heads)) for first in range(0, heads, group)]
+
+    def _run_job(self, stored: StoredBlocks, folded: FoldedQuery, heads: slice, k: int) -> Bytes:
+        """Run a job, and once more if it fails; returns its results as they lie in memory."""
         blocks, _, head_dim = folded.codes.shape
         count = heads.stop - heads.start
-        tokens = blocks * self.design.block_tokens
-        result_bytes = tokens * count * SCORE_BYTES
-        code_bytes = blocks * count * head_dim * query_code_dtype(self.design.query_bits).itemsize
-        # Results first; descriptors are aligned to their size, which results of small blocks may not fill.
-        room_bytes = -(-result_bytes // DESCRIPTOR_BYTES) * DESCRIPTOR_BYTES
-        result_address = self._scratch(room_bytes + blocks * DESCRIPTOR_BYTES + code_bytes)
-        descriptor_address = result_address + room_bytes
-        image = job_image(descriptor_address, stored, folded, heads, self.design.query_bits)
-        addresses = stored.key_addresses
-        arguments = {
-            reg.DESCRIPTOR_ADDRESS: descriptor_address,
-            reg.KEY_ADDRESS: int(addresses.min()),
-            reg.KEY_BYTES: int(np.ptp(addresses)) + self.design.layout(head_dim).block_bytes + HEADER_BYTES,
-            reg.QUERY_ADDRESS: descriptor_address + blocks * DESCRIPTOR_BYTES,
-            reg.QUERY_BYTES: code_bytes,
-            reg.RESULT_ADDRESS: result_address,
-            reg.RESULT_BYTES: result_bytes,
-            reg.BLOCK_COUNT: blocks,
-            reg.HEAD_DIM: head_dim,
-            reg.HEADS: count,
-            reg.MODEL: stored.identity.model,
-            reg.SEQUENCE: stored.identity.sequence,
-            reg.LAYER: stored.identity.layer,
-            reg.KV_HEAD: stored.identity.kv_head,
-        }
+        places = JobPlaces(self.design, blocks, count, head_dim, k)
+        arguments = places.arguments(self._scratch.address(places.nbytes), stored)
+        image = job_image(arguments[reg.DESCRIPTOR_ADDRESS], stored, folded, heads, self.design.query_bits)
         what = f"job of {blocks} blocks, {count} heads, head_dim {head_dim}"
         try:
             self._run(what, arguments, image)
@@ -140,17 +166,7 @@ class ScorerDriver:
             except (JobError, DeviceTimeout):
                 self._reset()
                 raise
-        return self.access.read_memory(result_address, result_bytes).view("<i4").reshape(tokens, count)
-
-    def _scratch(self, nbytes: int) -> int:
-        """Address of memory for one job, which the next one reuses; grows at least twofold."""
-        if nbytes > self._scratch_bytes:
-            wanted = max(nbytes, 2 * self._scratch_bytes)
-            # Near the end of memory exactly what is needed may still fit.
-            size = wanted if wanted + BLOCK_ALIGN_BYTES <= self._allocator.free_bytes else nbytes
-            self._scratch_address = self.allocate(size, "a scoring job")
-            self._scratch_bytes = size
-        return self._scratch_address
+        return self.access.read_memory(arguments[reg.RESULT_ADDRESS], places.result_bytes)
 
     def _run(self, what: str, arguments: dict[Register, int], image: Bytes) -> None:
         """One attempt at a job, until its results are in device memory."""

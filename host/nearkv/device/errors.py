@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from nearkv_hdl.spec.registers import ErrorCode, JobState
 
 
@@ -45,3 +48,14 @@ class JobError(DeviceError):
         self.address = address
         self.token = token
         self.tokens = tokens
+
+
+@contextmanager
+def of_stream(name: str, block_tokens: int) -> Iterator[None]:
+    """Add the stream, and the block it is about, to a JobError from inside."""
+    try:
+        yield
+    except JobError as error:
+        block = f", block {error.token // block_tokens}" if error.tokens else ""
+        message = f"stream {name!r}{block}: {error}"
+        raise JobError(message, error.code, error.address, error.token, error.tokens) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES
+
 
 class BumpAllocator:
     """Hands out device memory from the bottom up; nothing is given back.
@@ -35,3 +37,27 @@ class BumpAllocator:
             )
         self._next = address + nbytes
         return address
+
+
+class ScratchMemory:
+    """Memory for one job at a time, which the next one reuses; grows at least twofold.
+
+    Args:
+        allocator: gives the memory.
+
+    """
+
+    def __init__(self, allocator: BumpAllocator) -> None:
+        self._allocator = allocator
+        self._address = 0
+        self._nbytes = 0
+
+    def address(self, nbytes: int) -> int:
+        """Address of that much memory; ValueError if there is none left."""
+        if nbytes > self._nbytes:
+            wanted = max(nbytes, 2 * self._nbytes)
+            # Near the end of memory exactly what is needed may still fit.
+            size = wanted if wanted + BLOCK_ALIGN_BYTES <= self._allocator.free_bytes else nbytes
+            self._address = self._allocator.allocate(size, BLOCK_ALIGN_BYTES, "a scoring job")
+            self._nbytes = size
+        return self._address

@@ -56,6 +56,22 @@ def _too_many_heads(job: Job, design: DesignConfig) -> None:
     job.arguments[reg.HEADS] = design.query_group + 1
 
 
+def _selects(k: int | None, tokens: tuple[int, ...] = ()) -> Bend:
+    """A selection of k scores, None for one more than the design allows, from blocks of these tokens."""
+
+    def bend(job: Job, design: DesignConfig) -> None:
+        job.arguments |= {reg.FLAGS: 1, reg.K: design.topk_capacity + 1 if k is None else k}
+        if tokens:
+            job.descriptors["first_token"] = tokens
+
+    return bend
+
+
+def _too_many_tokens(job: Job, design: DesignConfig) -> None:
+    job.arguments |= {reg.FLAGS: 1, reg.K: 1}
+    job.arguments[reg.BLOCK_COUNT] = design.topk_capacity // design.block_tokens + 1
+
+
 def both(first: Bend, second: Bend) -> Bend:
     """One after the other."""
 
@@ -101,6 +117,17 @@ BEFORE_STREAMING: tuple[Bend, ...] = (
     moved(1, "query_address", 1 << 20),
     moved(3, "query_address", -(1 << 20)),
     moved(3, "query_address", 1 << 63),
+    argument(reg.K, 1),
+    _selects(0),
+    _selects(None),
+    _selects((1 << 32) - 1),
+    _too_many_tokens,
+    both(_selects(4, (0, 100, 200, 300, 400)), argument(reg.RESULT_BYTES, 127)),
+    _selects(4, (0, 100, 200, 150, 400)),
+    _selects(4, (0, 100, 200, 215, 100)),
+    _selects(4, (0, 100, 200, 300, 300)),
+    _selects(4, (0, 100, 200, 300, (1 << 32) - 1)),
+    both(_selects(4, (100, 0, 200, 300, 400)), moved(1, "query_address", 32)),
     both(_descriptor(3, key_format=2), _descriptor(2, heads=1, key_format=3)),
     both(_shift(2, 1, 9), moved(2, "query_address", 1)),
     both(_descriptor(4, heads=0), argument(reg.RESULT_BYTES, 0)),

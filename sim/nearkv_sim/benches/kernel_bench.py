@@ -13,7 +13,8 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
 from nearkv_hdl.spec import registers as reg
-from nearkv_hdl.spec.layout import KeyFormat
+from nearkv_hdl.spec.block_header import HEADER_BYTES
+from nearkv_hdl.spec.layout import SCORE_BYTES, KeyFormat
 from nearkv_hdl.top.read_port import KEYS
 from nearkv_sim.benches.harness import report
 from nearkv_sim.benches.kernel_bad_jobs import BEFORE_STREAMING, WHILE_STREAMING
@@ -22,7 +23,7 @@ from nearkv_sim.benches.kernel_harness import COUNTED, ERRORS, STATE, KernelBenc
 from nearkv_sim.benches.kernel_jobs import Job, random_job
 from nearkv_sim.card.card import MEMORY_BASE
 
-WHAT = ("list", "header", "query", "keys", "results")  # what a job reads and writes
+WHAT = ("list", "header", "query", "keys", "results", "selection")  # what a job reads and writes
 _TIMEOUT_MS = 20  # 2,000,000 cycles
 
 
@@ -33,9 +34,17 @@ async def bench_of(dut: Any) -> KernelBench:
     return bench
 
 
-def job_of(bench: KernelBench, blocks: int, heads: int, head_dim: int = 64, **formats: Any) -> Job:
+def job_of(bench: KernelBench, blocks: int, heads: int, head_dim: int = 64, **options: Any) -> Job:
     """A random job of the bench's design."""
-    return random_job(bench.design_name, bench.rng, blocks, heads, head_dim, **formats)
+    return random_job(bench.design_name, bench.rng, blocks, heads, head_dim, **options)
+
+
+def burst_of(bench: KernelBench, job: Job, address: int) -> int:
+    """Where the burst begins that writes to an address: a chunk of ResultWriter, cut at aligned 16 beats."""
+    longest_bytes = 16 * bench.design.bus_bytes
+    chunk_bytes = min(longest_bytes, bench.design.block_tokens * SCORE_BYTES)
+    in_chunk = (address - job.arguments[reg.RESULT_ADDRESS]) % chunk_bytes
+    return max(address - in_chunk, address // longest_bytes * longest_bytes)
 
 
 @cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
@@ -49,6 +58,51 @@ async def good_jobs_one_after_the_other(dut: Any) -> None:
         head_dim = bench.design.head_dims[index % len(bench.design.head_dims)]
         await bench.run(job_of(bench, 1 + index % 5 * 2, heads, head_dim, formats=formats[index // 2 % 3]))
         assert await bench.read(reg.CYCLES) >= bench.model.read(reg.CYCLES)
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def selections_one_after_the_other(dut: Any) -> None:
+    """Every number of heads; k below, at and above lines, blocks, all tokens; jobs of all scores between."""
+    bench = await bench_of(dut)
+    most, block_tokens = bench.design.topk_capacity, bench.design.block_tokens
+    counts = (1, 7, 8, 9, block_tokens, 3 * block_tokens, most)
+    for index, k in enumerate(counts * 2):
+        bench.pause((0, 0.5)[index % 2])
+        heads = index % bench.design.query_group + 1
+        blocks = (1, 3, 5, most // block_tokens)[index % 4]
+        await bench.run(job_of(bench, blocks, heads, k=k))
+        assert await bench.read(reg.STATUS) == reg.JobState.DONE
+        assert await bench.read(reg.CYCLES) >= bench.model.read(reg.CYCLES)
+        if index % 3 == 0:
+            await bench.run(job_of(bench, 2, heads))
+
+
+@cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
+async def nothing_of_another_tenant_is_left(dut: Any) -> None:
+    """Jobs of A, whole or dropped, over A's pattern; then B's, short and odd, into B's own pattern.
+
+    The model has never met A's job, so that what it writes is B's alone.
+    """
+    bench = await bench_of(dut)
+    a, b = 0xA5, 0x5B
+    for index, (cycles, k) in enumerate(product((None, 150, 400, 700), (0, 5))):
+        bench.pause(0.3 * (index % 2))
+        of_a = job_of(bench, 6, bench.design.query_group, k=k and 40)
+        of_a.keys[:, :-HEADER_BYTES] = a
+        of_a.renew_headers(bench.design)
+        await bench.begin(of_a)
+        if cycles is None:
+            await bench.wait()
+        else:
+            await ClockCycles(bench.clk, cycles)
+        await bench.recover()
+        # What the bus still owes of A must have come before A's memory is B's.
+        await ClockCycles(bench.clk, 2000)
+        bench.memory.content[:] = bytes([b]) * len(bench.memory.content)
+        bench.memory.jobs.clear()
+        await bench.run(job_of(bench, 1, 1, formats=(KeyFormat.INT4,), k=k))
+        assert await bench.read(reg.STATUS) == reg.JobState.DONE
+        assert bytes([a]) * 4 not in bench.memory.content
 
 
 @cocotb.test(timeout_time=_TIMEOUT_MS, timeout_unit="ms")
@@ -100,7 +154,7 @@ async def errors_of_the_memory(dut: Any) -> None:
     bench = await bench_of(dut)
     for index, (what, place) in enumerate(product(WHAT, (0, 0.5, 1))):
         bench.pause(0.3 * (index % 2))
-        job = job_of(bench, 5, 2)
+        job = job_of(bench, 5, 2, k=50 if what == "selection" else 0)
         start, nbytes, block = job.range_of(what, bench.design)
         beats = nbytes // bench.design.bus_bytes
         address = start + bench.design.bus_bytes * int(place * (beats - 1))
@@ -109,12 +163,12 @@ async def errors_of_the_memory(dut: Any) -> None:
         await bench.begin(job)
         await bench.wait()
         token, tokens = int(job.descriptors[block]["first_token"]), bench.design.block_tokens
-        if what == "list":
+        if what in ("list", "selection"):
             token = tokens = 0
         assert await bench.read(reg.STATUS) == reg.JobState.FAILED
         errors = [await bench.read(register) for register in ERRORS]
-        if what == "results":  # of a burst
-            address = address // 64 * 64
+        if what in ("results", "selection"):  # of a burst
+            address = burst_of(bench, job, address)
         assert errors == [reg.ErrorCode.BUS_ERROR, address, token, tokens], (what, place)
         bench.memory.bad = {}
         # The card's memory never fails, so that the model has written its results.
@@ -130,12 +184,12 @@ async def reset_in_the_middle(dut: Any) -> None:
     bench = await bench_of(dut)
     for index, cycles in enumerate((0, 1, 2, 3, 5, 8, 20, 50, 100, 150, 200, 300, 500, 800, 1200, 1800)):
         bench.pause(0.4 * (index % 2))
-        dropped = job_of(bench, 6, 2, formats=(KeyFormat.INT8,))
+        dropped = job_of(bench, 6, 2, formats=(KeyFormat.INT8,), k=30 * (index // 2 % 2))
         await bench.begin(dropped)
         await ClockCycles(bench.clk, cycles)
         await bench.recover()
         await bench.compare(*STATE, *reg.COUNTERS)
-        job = job_of(bench, 3, 1)
+        job = job_of(bench, 3, 1, k=9 * (index // 4 % 2))
         await bench.begin(job)
         await bench.wait()
         await bench.compare(*STATE, *COUNTED)

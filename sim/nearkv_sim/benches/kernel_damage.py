@@ -67,9 +67,7 @@ DAMAGED: tuple[Bend, ...] = (
     _relabelled("zeros", 4),
     _relabelled("plane_crc32c"),
     both(_all_int8, _relabelled("plane_crc32c", 1)),
-    argument(reg.MODEL, add=1),
-    argument(reg.SEQUENCE, add=1),
-    argument(reg.LAYER, add=1 << 16),
-    argument(reg.KV_HEAD, add=1 << 31),
+    argument(reg.STREAM_CRC32C, add=1),
+    argument(reg.STREAM_CRC32C, add=1 << 31),
     moved(2, "generation", 1),
 )

@@ -13,7 +13,6 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, First, RisingEdge, Timer
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiSlaveRead, AxiSlaveWrite
-from numpy.typing import NDArray
 
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.register_map import WORD_BYTES, Register
@@ -27,8 +26,8 @@ from nearkv_sim.packaging.kernel import CLOCK, CONTROL, MEMORY, RESET
 JOB_CYCLES = 60_000  # more than any job here takes
 ERRORS = (reg.ERROR_CODE, reg.ERROR_ADDRESS, reg.ERROR_TOKEN, reg.ERROR_TOKENS)
 STATE = (reg.STATUS, reg.CTRL, reg.ISR, reg.EVENTS, *ERRORS)
-# CYCLES alone depends on the memory.
-COUNTED = tuple(register for register in reg.COUNTERS if register is not reg.CYCLES)
+# The others depend on the memory.
+COUNTED = tuple(r for r in reg.COUNTERS if r not in (reg.CYCLES, reg.INPUT_STALLS, reg.OUTPUT_STALLS))
 
 
 class BusSignals:
@@ -85,8 +84,33 @@ class SlowReads:
             bus.rvalid.value = int(offered is not None)
 
 
+class WatchedMemory(Memory):
+    """A memory that refuses what no window of a job allows.
+
+    Attributes:
+        jobs: the last two, of which the first may have been dropped with reads under way.
+
+    """
+
+    def __init__(self, bus_bytes: int, content: bytes) -> None:
+        super().__init__(bus_bytes, content, MEMORY_BASE)
+        self.jobs: deque[Job] = deque(maxlen=2)
+
+    async def read(self, address: int, nbytes: int) -> bytes:
+        """One beat."""
+        windows = [window for job in self.jobs for window in job.windows[0]]
+        assert any(low <= address and address + nbytes <= end for low, end in windows), f"AR {address:#x}"
+        return await super().read(address, nbytes)
+
+    async def write(self, address: int, data: bytes) -> None:
+        """A run of strobed bytes."""
+        windows = [job.windows[1] for job in self.jobs]
+        assert any(low <= address and address + len(data) <= end for low, end in windows), f"AW {address:#x}"
+        await super().write(address, data)
+
+
 class KernelBench:
-    """A kernel, its host, its memory.
+    """A kernel, its host, its memory, every access of which must lie in a window of its job.
 
     Args:
         dut: the kernel.
@@ -100,7 +124,7 @@ class KernelBench:
         self.design = DESIGNS[self.design_name]
         self.rng = np.random.default_rng(random.getrandbits(32))
         self.clk, self.rst = getattr(dut, CLOCK), getattr(dut, RESET)
-        self.memory = Memory(self.design.bus_bytes, random.randbytes(MEMORY_BYTES), MEMORY_BASE)
+        self.memory = WatchedMemory(self.design.bus_bytes, random.randbytes(MEMORY_BYTES))
         self.model = CardModel(self.design_name, bytes(self.memory.content))
         # Their reports of every burst take longer than the simulation.
         for name in (CONTROL, MEMORY):
@@ -161,18 +185,15 @@ class KernelBench:
 
     async def begin(self, job: Job) -> None:
         """Lay a job out in both memories and start it on both."""
-        self._lay_out(job.arguments[reg.DESCRIPTOR_ADDRESS], job.image)
-        for address, block in zip(job.key_addresses, job.keys, strict=True):
-            self._lay_out(address, block)
+        self.memory.jobs.append(job)
+        for address, part in job.parts:
+            offset = address - MEMORY_BASE
+            if 0 <= offset < MEMORY_BYTES:
+                self.memory.content[offset : offset + len(part)] = part.tobytes()
         self.model.load(bytes(self.memory.content))
         for register, value in job.arguments.items():
             await self.write(register, value)
         await self.write(reg.CTRL, reg.CTRL.mask("ap_start"))
-
-    def _lay_out(self, address: int, data: NDArray[np.uint8]) -> None:
-        offset = address - MEMORY_BASE
-        if 0 <= offset < MEMORY_BYTES:
-            self.memory.content[offset : offset + len(data)] = data.tobytes()
 
     async def wait(self) -> None:
         """Until the interrupt, which must come."""

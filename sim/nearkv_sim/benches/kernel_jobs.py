@@ -8,25 +8,45 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.codec.block_header import with_headers
+from nearkv.codec.block_header import HEADER_DTYPE, header_crcs, stream_crc, with_headers
+from nearkv.codec.crc import crc32c_rows
 from nearkv.codec.query import FoldedQuery
 from nearkv.device.descriptors import DESCRIPTOR_DTYPE, StoredBlocks, job_image, query_code_dtype
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import get_design
-from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat
+from nearkv_hdl.spec.layout import (
+    BLOCK_ALIGN_BYTES,
+    DESCRIPTOR_BYTES,
+    SCORE_BYTES,
+    KeyFormat,
+    selection_bytes,
+)
 from nearkv_hdl.spec.register_map import Register
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_sim.card.card import MEMORY_BASE
 from nearkv_sim.card.kernel import Kernel as KernelModel
 from nearkv_sim.card.memory import DeviceMemory
 from nearkv_sim.engines import GoldenEngine
 
 _TINY = replace(get_design("tiny"), block_tokens=16)
+_TOPK = TopKConfig(capacity=256, lanes=2, token_run=16, candidate_rows=8)
 # Small blocks, so that a job has many; rows of codes longer than a beat, and shorter.
 DESIGNS = {
-    "narrow": replace(_TINY, name="narrow", query_group=3, head_dims=(64, 128, 256), query_bits=10),
-    "wide": replace(_TINY, name="wide", bus_bytes=64, lanes=32, query_group=3, head_dims=(64, 128)),
+    "narrow": replace(
+        _TINY, name="narrow", query_group=3, head_dims=(64, 128, 256), query_bits=10, topk=_TOPK
+    ),
+    "wide": replace(
+        _TINY,
+        name="wide",
+        bus_bytes=64,
+        lanes=32,
+        query_group=3,
+        head_dims=(64, 128),
+        block_tokens=32,  # two beats of a head's scores: a selection's last chunk may be half of one
+        topk=replace(_TOPK, capacity=512, lanes=4),
+    ),
 }
 MEMORY_BYTES = 1 << 18
 RESULTS, IMAGE, KEYS = 0x1000, 0x8000, 0x10000  # offsets of a job's parts
@@ -59,8 +79,35 @@ class Job:
         end = self.arguments[reg.BLOCK_COUNT] * DESCRIPTOR_BYTES
         return self.image[:end].view(DESCRIPTOR_DTYPE)
 
+    @property
+    def parts(self) -> list[tuple[int, NDArray[np.uint8]]]:
+        """What must be in memory before the job: addresses and bytes."""
+        blocks = zip(self.key_addresses, self.keys, strict=True)
+        return [(self.arguments[reg.DESCRIPTOR_ADDRESS], self.image), *blocks]
+
+    @property
+    def windows(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, int]]:
+        """Addresses (first, end) that the arguments let be read, and those that they let be written."""
+        given = self.arguments
+        starts = (reg.DESCRIPTOR_ADDRESS, reg.KEY_ADDRESS, reg.QUERY_ADDRESS, reg.RESULT_ADDRESS)
+        sizes = (
+            given[reg.BLOCK_COUNT] * DESCRIPTOR_BYTES,
+            *(given[size] for size in (reg.KEY_BYTES, reg.QUERY_BYTES, reg.RESULT_BYTES)),
+        )
+        *reads, writes = [(given[at], given[at] + size) for at, size in zip(starts, sizes, strict=True)]
+        return tuple(reads), writes
+
+    def renew_headers(self, design: DesignConfig) -> None:
+        """Make the CRCs those of the planes as they are."""
+        planes = self.keys[:, :-HEADER_BYTES]
+        header = np.ascontiguousarray(self.keys[:, -HEADER_BYTES:]).view(HEADER_DTYPE).reshape(-1)
+        layout = design.layout(self.arguments[reg.HEAD_DIM])
+        header["plane_crc32c"] = crc32c_rows(planes.reshape(-1, layout.plane_bytes)).reshape(-1, 2)
+        header["header_crc32c"] = header_crcs(header)
+        self.keys[:, -HEADER_BYTES:] = header.view(np.uint8).reshape(-1, HEADER_BYTES)
+
     def range_of(self, what: str, design: DesignConfig) -> tuple[int, int, int]:
-        """Address, bytes and block of the list, or of a block's "header", "query", "keys" or "results".
+        """Address, bytes, block of "list", "selection", or of a block's "header", "query", "keys", "results".
 
         The block is the first of those whose keys lie highest, so that nobody else reads them before.
         """
@@ -71,6 +118,8 @@ class Job:
         heads, head_dim = self.arguments[reg.HEADS], self.arguments[reg.HEAD_DIM]
         if what == "keys":
             return int(keys[block]), design.layout(head_dim).streamed_bytes(self.formats[block]), block
+        if what == "selection":
+            return self.arguments[reg.RESULT_ADDRESS], self.arguments[reg.RESULT_BYTES], 0
         if what == "header":
             return int(keys[block]) + design.layout(head_dim).block_bytes, HEADER_BYTES, block
         if what == "query":
@@ -87,32 +136,46 @@ def random_job(
     heads: int,
     head_dim: int,
     formats: Sequence[KeyFormat] = tuple(KeyFormat),
+    k: int = 0,
 ) -> Job:
-    """A good job over random blocks, windows exact to the byte; a block may come more than once."""
+    """A good job over random blocks, windows exact to the byte.
+
+    With k it selects; otherwise a block may come more than once. Some heads of a selection have no query, so
+    that all tokens of a block have equal scores, and some of those have one bias for all blocks.
+    """
     design = DESIGNS[design_name]
     limit = design.query_code.max
     chosen = tuple(KeyFormat(value) for value in rng.choice(formats, blocks))
+    codes = rng.integers(-limit, limit + 1, (blocks, heads, head_dim)).astype(np.int16)
+    bias = rng.integers(-(1 << 29), 1 << 29, (blocks, heads))
+    if k:
+        codes[:, rng.random(heads) < 0.4] = 0
+        bias[:, rng.random(heads) < 0.5] = -5
     folded = FoldedQuery(
-        codes=rng.integers(-limit, limit + 1, (blocks, heads, head_dim)).astype(np.int16),
+        codes=codes,
         shift=rng.integers(0, 8, (blocks, heads)),
-        bias=rng.integers(-(1 << 29), 1 << 29, (blocks, heads)),
+        bias=bias,
         score_fraction_bits=np.zeros(heads, np.int64),
         key_format=chosen,
     )
     layout = design.layout(head_dim)
     slots = -(-(layout.block_bytes + HEADER_BYTES) // BLOCK_ALIGN_BYTES)
-    place = rng.choice(KEY_SLOTS // slots, blocks)
+    place = rng.choice(KEY_SLOTS // slots, blocks, replace=not k)
     # A block has one first token, however often it is listed.
     tokens_of, generations_of = rng.integers(0, 1 << 32, (2, KEY_SLOTS))
+    if k:  # ascending, up to the last token there is
+        tokens_of[place[::-1]] = (1 << 32) - np.cumsum(design.block_tokens + rng.integers(0, 99, blocks))
+    wide, narrow = rng.integers(0, 1 << 32, 2).tolist(), rng.integers(0, 1 << 16, 2).tolist()
     stored = StoredBlocks(
-        StreamIdentity(*rng.integers(0, 1 << 32, 2).tolist(), *rng.integers(0, 1 << 16, 2).tolist()),
+        StreamIdentity(*wide, *narrow),
         MEMORY_BASE + KEYS + BLOCK_ALIGN_BYTES * slots * place,
         tokens_of[place],
         generations_of[place],
     )
     planes = rng.integers(0, 256, (KEY_SLOTS, layout.block_bytes)).astype(np.uint8)[place]
     keys = with_headers(planes, layout, stored.identity, stored.first_tokens, stored.generations)
-    result_bytes = blocks * design.block_tokens * heads * SCORE_BYTES
+    tokens = blocks * design.block_tokens
+    result_bytes = heads * selection_bytes(min(k, tokens)) if k else tokens * heads * SCORE_BYTES
     image_address = MEMORY_BASE + IMAGE + 64 * int(rng.integers(64))
     image = job_image(
         image_address,
@@ -133,10 +196,9 @@ def random_job(
         reg.BLOCK_COUNT: blocks,
         reg.HEAD_DIM: head_dim,
         reg.HEADS: heads,
-        reg.MODEL: stored.identity.model,
-        reg.SEQUENCE: stored.identity.sequence,
-        reg.LAYER: stored.identity.layer,
-        reg.KV_HEAD: stored.identity.kv_head,
+        reg.STREAM_CRC32C: stream_crc(stored.identity),
+        reg.K: k,
+        reg.FLAGS: int(k > 0),
     }
     assert IMAGE + 64 * 64 + len(image) <= KEYS
     assert RESULTS + 64 * 64 + result_bytes <= IMAGE

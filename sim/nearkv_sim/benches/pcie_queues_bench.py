@@ -53,7 +53,7 @@ def random_arguments() -> dict[Register, int]:
     arguments = {}
     for argument, name in ARGUMENT_FIELDS.items():
         field = SUBMISSION[name]
-        value = random.getrandbits(8 * field.size_bytes) or 1
+        value = random.getrandbits(8 * field.size_bytes) & argument.used_mask or 1
         arguments[argument] = value * field.unit if not name.endswith("_address") else value & ~63
     return arguments
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.codec.block_header import HEADER_DTYPE, IDENTITY_FIELDS, expected_headers, header_crcs
+from nearkv.codec.block_header import (
+    HEADER_DTYPE,
+    IDENTITY_FIELDS,
+    expected_headers,
+    header_crcs,
+    stream_crcs,
+)
 from nearkv_hdl.spec import registers as reg
-from nearkv_hdl.spec.block_header import HEADER_BYTES, MAX_U16, StreamIdentity
+from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.layout import KeyBlockLayout
 from nearkv_sim.card.memory import DeviceMemory
 from nearkv_sim.card.register_file import RegisterFile
 
 Bools = NDArray[np.bool_]
 Int64 = NDArray[np.int64]
+_OF_STREAM = ("model", "sequence", "layer", "kv_head")  # which a job names by their CRC
 
 
 def read_headers(
@@ -39,13 +46,10 @@ def read_headers(
 
     """
     headers = memory.gather(addresses, HEADER_BYTES).reshape(-1).view(HEADER_DTYPE)
-    layer, kv_head = registers[reg.LAYER], registers[reg.KV_HEAD]
-    identity = StreamIdentity(
-        registers[reg.MODEL], registers[reg.SEQUENCE], layer & MAX_U16, kv_head & MAX_U16
-    )
     first_tokens, generations = (descriptors[name].astype(np.int64) for name in ("first_token", "generation"))
-    expected = expected_headers(layout, identity, first_tokens, generations)
-    differs = np.full(len(headers), max(layer, kv_head) > MAX_U16)
+    expected = expected_headers(layout, StreamIdentity(), first_tokens, generations)
+    differs = stream_crcs(headers) != registers[reg.STREAM_CRC32C]
     for name in IDENTITY_FIELDS:
-        differs |= (headers[name] != expected[name]).reshape(len(headers), -1).any(axis=1)
+        if name not in _OF_STREAM:
+            differs |= (headers[name] != expected[name]).reshape(len(headers), -1).any(axis=1)
     return headers, headers["header_crc32c"] != header_crcs(headers), differs

@@ -11,8 +11,14 @@ from nearkv.device.descriptors import DESCRIPTOR_DTYPE, query_code_dtype, unpack
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.block_header import HEADER_BYTES
 from nearkv_hdl.spec.design import DesignConfig
-from nearkv_hdl.spec.formats import SHIFT
-from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat
+from nearkv_hdl.spec.formats import SHIFT, TOKEN_INDEX
+from nearkv_hdl.spec.layout import (
+    BLOCK_ALIGN_BYTES,
+    DESCRIPTOR_BYTES,
+    SCORE_BYTES,
+    KeyFormat,
+    selection_bytes,
+)
 from nearkv_hdl.spec.register_map import Register
 from nearkv_sim.card.block_headers import read_headers
 from nearkv_sim.card.memory import DeviceMemory, UnwrittenMemory
@@ -65,7 +71,16 @@ def load_job(
         raise JobFault(reg.ErrorCode.HEADS)
     if head_dim not in design.head_dims:
         raise JobFault(reg.ErrorCode.HEAD_DIM)
-    _check_result(registers, memory, blocks * design.block_tokens * heads * SCORE_BYTES)
+    tokens_of_job = blocks * design.block_tokens
+    k, is_selection = registers[reg.K], bool(registers[reg.FLAGS])
+    result_bytes = tokens_of_job * heads * SCORE_BYTES
+    if is_selection:
+        if not 1 <= k <= design.topk_capacity or tokens_of_job > design.topk_capacity:
+            raise JobFault(reg.ErrorCode.TOP_K)
+        result_bytes = heads * selection_bytes(min(k, tokens_of_job))
+    elif k:
+        raise JobFault(reg.ErrorCode.TOP_K)
+    _check_result(registers, memory, result_bytes)
     descriptors = _read_descriptors(registers, memory, blocks)
     tokens = descriptors["first_token"].astype(np.int64)
     key_address, query_address = _signed(descriptors["key_address"]), _signed(descriptors["query_address"])
@@ -95,6 +110,7 @@ def load_job(
                 queries.excludes(query_address, query_bytes, ADDRESS_ALIGN_BYTES),
                 descriptors["query_address"],
             ),
+            (reg.ErrorCode.TOKEN_ORDER, _out_of_order(tokens, design.block_tokens) & is_selection, None),
         ],
     )
     header_address = key_address + layout.block_bytes
@@ -131,6 +147,13 @@ def load_job(
         bias=descriptors["bias"][:, :heads].astype(np.int64),
     )
     return job, headers["plane_crc32c"]
+
+
+def _out_of_order(tokens: Int64, block_tokens: int) -> Bools:
+    """Which blocks do not begin behind the one before, or pass the last token there is."""
+    wrong: Bools = tokens + block_tokens > TOKEN_INDEX.max + 1
+    wrong[1:] |= tokens[1:] < tokens[:-1] + block_tokens
+    return wrong
 
 
 def _signed(addresses: NDArray[np.uint64]) -> Int64:

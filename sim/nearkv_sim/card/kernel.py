@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearkv.codec.crc import crc32c
+from nearkv.device.top_scores import pack_selection
 from nearkv.device.transport import Bytes
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
@@ -15,6 +16,7 @@ from nearkv_sim.card.job import JobFault, load_job, raise_first
 from nearkv_sim.card.memory import DeviceMemory
 from nearkv_sim.card.plane_crc import PlaneCrcs, differing_planes, joined
 from nearkv_sim.card.register_file import RegisterFile
+from nearkv_sim.card.selection import select
 from nearkv_sim.engines import Engine, EngineStalled, ScoreOverflow
 
 PS_PER_S = 10**12
@@ -133,12 +135,18 @@ class Kernel:
             job.first_tokens, self._design.block_tokens, [(reg.ErrorCode.KEY_CRC, differs, addresses)]
         )
         outcome = self._engine.run(job)
+        result = np.ascontiguousarray(outcome.scores, "<i4").reshape(-1).view(np.uint8)
+        cycles = outcome.cycles
+        if self._design.topk and self._registers[reg.FLAGS]:
+            tokens = (job.first_tokens[:, None] + np.arange(self._design.block_tokens)).reshape(-1)
+            chosen, more = select(self._design.topk, tokens, outcome.scores, self._registers[reg.K])
+            result, cycles = pack_selection(chosen), cycles + more
         return _Job(
             start_ps=at_ps,
-            finish_ps=at_ps - (-outcome.cycles * PS_PER_S // self._design.clock_hz),
-            result=np.ascontiguousarray(outcome.scores, "<i4").reshape(-1).view(np.uint8),
+            finish_ps=at_ps - (-cycles * PS_PER_S // self._design.clock_hz),
+            result=result,
             result_address=self._registers[reg.RESULT_ADDRESS],
-            cycles=outcome.cycles,
+            cycles=cycles,
             tokens=len(outcome.scores),
             streamed_bytes=sum(len(planes) for planes in job.planes),
             streamed_crc32c=joined(crcs, plane_bytes),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv_hdl.attention.topk_config import TopKConfig
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 Integers = NDArray[np.int64]
 

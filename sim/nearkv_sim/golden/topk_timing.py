@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearkv_hdl.attention.topk_config import TopKConfig
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_sim.golden.topk import TopKResult
 
 # Register ranks, as in nearkv_hdl.attention; tests compare the sums with the RTL's properties.

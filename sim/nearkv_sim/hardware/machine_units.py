@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nearkv.machine import Timing
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import KeyFormat
 from nearkv_hdl.spec.pim_design import PimDesign
 from nearkv_hdl.spec.pim_designs import get_pim_design
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_sim.golden.reduction_timing import attention_timing
 from nearkv_sim.golden.scorer_timing import job_cycles
 from nearkv_sim.golden.topk_timing import TopKTiming

@@ -27,7 +27,6 @@ from nearkv_hdl.attention.score_output import ScoreOutput
 from nearkv_hdl.attention.score_statistics import ScoreStatistics
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.attention.topk import TopK
-from nearkv_hdl.attention.topk_config import TOPK_DESIGNS
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.pdpw16kd import Pdpw16kd
 from nearkv_hdl.spec.attention import LOGIT
@@ -37,6 +36,7 @@ from nearkv_hdl.spec.exp_table import EXP_ARGUMENT, EXP_EXPONENT, EXP_MANTISSA
 from nearkv_hdl.spec.formats import BIAS, CODE, CODE_HIGH_NIBBLE, CODE_LOW_NIBBLE, QUERY_MANTISSA, SCORE
 from nearkv_hdl.spec.multiplier import MacVariant
 from nearkv_hdl.spec.score_statistics import GROUP_SUM
+from nearkv_hdl.spec.topk_config import TOPK_DESIGNS
 from nearkv_hdl.stream.credit import CreditBuffer
 from nearkv_hdl.stream.pipeline import PipelineControl
 from nearkv_hdl.stream.skid import SkidBuffer

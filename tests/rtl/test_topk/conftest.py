@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from nearkv_hdl.attention.topk import TopK
-from nearkv_hdl.attention.topk_config import TOPK_DESIGNS, TopKConfig
 from nearkv_hdl.attention.topk_control import status_layout
 from nearkv_hdl.attention.topk_load import item_layout, job_layout
+from nearkv_hdl.spec.topk_config import TOPK_DESIGNS, TopKConfig
 from nearkv_sim.cosim import CompiledComponent, pack_words, unpack_words
 from nearkv_sim.golden.topk import TopKModel
 

@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import Fragment
 
 from nearkv_hdl.attention.topk import TopK
-from nearkv_hdl.attention.topk_config import TOPK_DESIGNS
+from nearkv_hdl.spec.topk_config import TOPK_DESIGNS
 from nearkv_sim.golden.topk_timing import TopKTiming
 
 LARGE = "smartssd_ku15p"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearkv_hdl.attention.topk_config import TopKConfig
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 GOOD = TopKConfig(capacity=64, lanes=4, score_bits=8, digit_bits=4, scan_columns=2, candidate_rows=4)
 AFTER = np.array([4, 9, 1])  # a job that must work after each of these

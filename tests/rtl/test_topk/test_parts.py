@@ -11,12 +11,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_emit import TopKEmitter
 from nearkv_hdl.attention.topk_histogram import HistogramBank
 from nearkv_hdl.attention.topk_lane import TopKLane
 from nearkv_hdl.attention.topk_load import TopKLoader
 from nearkv_hdl.attention.topk_scan import HistogramScan
+from nearkv_hdl.spec.topk_config import TopKConfig
 
 CONFIG = TopKConfig(
     capacity=16, lanes=2, score_bits=4, digit_bits=2, scan_columns=2, candidate_rows=3, token_bits=8

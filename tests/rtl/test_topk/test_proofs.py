@@ -12,11 +12,11 @@ import pytest
 from amaranth.hdl import Assume, Cat, Signal, Value
 
 from nearkv_hdl.attention.topk import TopK
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_control import TopKControl
 from nearkv_hdl.attention.topk_emit import TopKEmitter
 from nearkv_hdl.attention.topk_rows import TopKRows
 from nearkv_hdl.attention.topk_scan import HistogramScan
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_hdl.stream.contract import ProgressWatch, TokenCount
 from nearkv_sim.formal import Bench, Status, prove, prove_stream_contract
 

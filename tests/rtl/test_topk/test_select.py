@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nearkv_hdl.attention.topk_config import TopKConfig
 from nearkv_hdl.attention.topk_load import item_layout, job_layout
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_sim.cosim import Stalls, pack_words, unpack_words
 from nearkv_sim.golden.topk import TopKModel, k_highest
 

@@ -14,6 +14,7 @@ from nearkv.device.errors import DeviceTimeout, TransferError
 from nearkv.device.pyxrt_transport import PyxrtTransport
 from nearkv.device.transport import Transport
 from nearkv_hdl.spec.designs import get_design
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_sim.card import SimulatedCard
 from nearkv_sim.engines import EngineResult, EngineStalled, GoldenEngine
 from nearkv_sim.engines_rtl import RtlEngine
@@ -31,6 +32,7 @@ SMALL = replace(
     clock_hz=100_000_000,
     query_bits=10,
     block_tokens=16,
+    topk=TopKConfig(capacity=64, lanes=2, token_run=16, candidate_rows=8),
 )
 DESIGNS = {"tiny": TINY, "small": SMALL}
 ENGINES = {"tlm": GoldenEngine, "rtl": RtlEngine}

@@ -124,7 +124,7 @@ def test_traffic_of_each_operation_by_hand(store, rng):
     )
     query = rng.standard_normal((3, 64)).astype(np.float16)
     image = 2 * (64 + 3 * 64 * 2)  # per block its descriptor and 16-bit codes of three heads
-    arguments = 7 * 2 * word + 7 * word
+    arguments = 7 * 2 * word + 6 * word
     handshake = 3 * word  # ap_start, interrupt status, ap_continue
     interrupt, status = word, word
     assert traffic(stream.score, query, [0, 1]) == (

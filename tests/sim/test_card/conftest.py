@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearkv.codec.block_header import with_headers
+from nearkv.codec.block_header import stream_crc, with_headers
 from nearkv.codec.key_block import split_planes
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.block_header import HEADER_BYTES, StreamIdentity
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.spec.layout import BlockDescriptor, KeyFormat
+from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_sim.card import SimulatedCard
 from nearkv_sim.engines import EngineStalled, GoldenEngine, ScoringJob
 from nearkv_sim.engines_rtl import RtlEngine
@@ -26,6 +27,7 @@ SMALL = replace(
     clock_hz=100_000_000,
     query_bits=10,
     block_tokens=16,
+    topk=TopKConfig(capacity=64, lanes=2, token_run=16, candidate_rows=8),
 )
 DESIGNS = {"tiny": TINY, "small": SMALL}
 
@@ -128,10 +130,7 @@ class Bench:
             reg.BLOCK_COUNT: self.blocks,
             reg.HEAD_DIM: self.head_dim,
             reg.HEADS: self.heads,
-            reg.MODEL: self.identity.model,
-            reg.SEQUENCE: self.identity.sequence,
-            reg.LAYER: self.identity.layer,
-            reg.KV_HEAD: self.identity.kv_head,
+            reg.STREAM_CRC32C: stream_crc(self.identity),
         }
         self.enable_interrupts()
 
