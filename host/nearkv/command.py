@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
@@ -45,6 +48,19 @@ def progress_line(label: str, *, wanted: bool) -> Progress | None:
         print(f"\r{label} {done}/{planned}", end=end, file=sys.stderr, flush=True)
 
     return show
+
+
+@contextmanager
+def interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment, such as while results are written that took minutes to make."""
+    if threading.current_thread() is not threading.main_thread():  # Python lets no other set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -114,12 +114,12 @@ def other_transport(monkeypatch) -> Callable[[type[ScorerDevice]], None]:
 
     def add(device_class: type[ScorerDevice]) -> None:
         @contextmanager
-        def open_device(config):
+        def open_device(config, tlp_log=None):
             if config.transport == "other":
                 with open_transport("tlm", config.design_config) as transport:
                     yield device_class(transport)
             else:
-                with original(config) as device:
+                with original(config, tlp_log) as device:
                     yield device
 
         monkeypatch.setattr(run, "open_device", open_device)

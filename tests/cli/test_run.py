@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import warnings
 from dataclasses import fields
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import pytest
 
 from nearkv import cli
 from nearkv.command import Command
+from nearkv.commands import run
 from nearkv.experiments.config import ExperimentConfig
 from nearkv.experiments.group import SelectionGroup
 from nearkv.experiments.runner import ScorerDevice
@@ -160,6 +162,30 @@ def test_an_interrupt_keeps_the_finished_steps(nearkv, monkeypatch):
     assert part == complete[:5]
 
 
+def test_an_interrupt_while_results_are_written_does_not_lose_them(nearkv, monkeypatch):
+    original = run.write_output
+
+    def write_output(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(run, "write_output", write_output)
+    before = signal.getsignal(signal.SIGINT)
+    assert nearkv("run", "run.yaml", "--output", "whole").code == 0
+    assert json.loads(Path("whole/summary.json").read_text())["complete"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_cannot_be_written_is_shown(nearkv, monkeypatch):
+    def write_output(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(run, "write_output", write_output)
+    outcome = nearkv("run", "run.yaml", "--output", "whole")
+    assert (outcome.code, outcome.err) == (2, "nearkv run: error: the disk is full\n")
+    assert outcome.out.splitlines()[-1].startswith("all ")
+
+
 def test_an_interrupt_before_the_first_step_leaves_nothing(nearkv, monkeypatch):
     interrupt_at(monkeypatch, 1)
     before = files()
@@ -218,6 +244,11 @@ def bad_files() -> None:
             ["run.yaml", "transport=tlm", "--compare", "tlm,rtl"],
             "override is 'transport=tlm' with --compare tlm,rtl; allowed: one of them",
         ),
+        (
+            ["run.yaml", "--transport", "tlm", "transport=rtl"],
+            "override 'transport=tlm' replaces 'transport=rtl'; allowed: one of them",
+        ),
+        (["run.yaml", "--seed", "1", "seed=2"], "override 'seed=1' replaces 'seed=2'; allowed: one of them"),
         (["run.yaml", "steps=5"], "steps is 5; allowed: 1 to 4"),
         (["run.yaml", "steps=many"], "steps is 'many'; allowed: a whole number"),
         (["run.yaml", "streams=[L5.H0]"], "stream is 'L5.H0'; allowed: L0.H0, L1.H0"),

@@ -92,6 +92,40 @@ def test_overrides_reach_into_mappings_and_have_yaml_types(load):
     assert config.policy.options == {"decay_shift": 1, "surge": 0.0}  # defaults are filled in
     assert (config.steps, config.uniform_score, config.streams) == (4, True, ("L0.H0",))
     assert load(MINIMAL + "steps: 3", "steps=null").steps is None
+    assert (
+        load(MINIMAL, "policy={name: hill}", "policy.options.decay_shift=1").policy.options["decay_shift"]
+        == 1
+    )
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "+1.e-3", "0.001", "1.0e-3"])
+def test_a_number_may_have_an_exponent_without_a_point(load, text):
+    assert load(MINIMAL, f"select_fraction={text}").select_fraction == 0.001
+    assert load(MINIMAL + f"select_fraction: {text}").select_fraction == 0.001
+
+
+def test_text_that_looks_like_a_number_stays_text_in_the_file_written(load):
+    streams = ("1e3", "L0.H0", "5", "null", "12e-1x")
+    config = load(MINIMAL + f"streams: {list(streams)}")
+    assert config.streams == streams
+    assert load(config.to_yaml()) == config
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("steps=3", "steps=4"),
+        ("seed=1", "seed=1"),
+        ("policy.name=lru", "policy.name=hill"),
+        ("policy.options.decay_shift=1", "policy.options={}"),
+        ("policy.name=lru", "policy={name: hill}"),
+    ],
+)
+def test_an_override_that_would_undo_another_is_refused(load, overrides):
+    with pytest.raises(
+        ValueError, match=f"override '{overrides[1]}' replaces '{overrides[0]}'; allowed: one"
+    ):
+        load(MINIMAL, *overrides)
 
 
 def test_the_trace_is_relative_to_whoever_names_it(load, tmp_path):
@@ -178,6 +212,7 @@ def test_a_wrong_file_is_refused_by_name_and_reason(load, text, message):
     [
         ("steps", "override is 'steps'; allowed: key=value"),
         ("=3", "override is '=3'; allowed: key=value"),
+        ("steps=", "override is 'steps='; allowed: a value, steps=null for none"),
         ("policy..name=a", "allowed: key=value"),
         ("stesp=3", "unknown key 'stesp'"),
         ("steps=[", r"'\[' is not a YAML value"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,35 @@ def test_an_interrupt_keeps_the_finished_cells(config, monkeypatch, capsys):
     assert len(json.loads(Path("part/sweep.json").read_text())) == 2
 
 
+def test_an_interrupt_while_results_are_written_does_not_lose_them(config, monkeypatch):
+    def plots(*_):
+        signal.raise_signal(signal.SIGINT)
+        return {}
+
+    monkeypatch.setattr(command, "sweep_plots", plots)
+    before = signal.getsignal(signal.SIGINT)
+    assert cli.main(["sweep", str(config), "hot_fraction=0.3,0.6", "--output", "whole"]) == 0
+    assert len(json.loads(Path("whole/sweep.json").read_text())) == 2
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_cannot_be_written_is_shown(config, monkeypatch, capsys):
+    def write(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(command, "write_new_folder", write)
+    assert cli.main(["sweep", str(config), "hot_fraction=0.3,0.6", "--output", "whole"]) == 2
+    outcome = capsys.readouterr()
+    assert outcome.err == "nearkv sweep: error: the disk is full\n"
+    assert [line.split()[0] for line in outcome.out.splitlines()[1:]] == ["0.3", "0.6"]
+
+
+def test_values_of_an_axis_are_read_as_the_configuration_reads_them(config):
+    axes, overrides = parse_axes(["select_fraction=1e-2,0.5", "steps=1"])
+    rows = list(run_sweep(sweep_cells(config, axes, overrides)))
+    assert [row["select_fraction"] for row in rows] == [0.01, 0.5]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -118,6 +148,8 @@ def test_an_interrupt_keeps_the_finished_cells(config, monkeypatch, capsys):
         (["steps"], "override is 'steps'; allowed: key=value"),
         (["steps=1,2", "steps=3,4"], "axis steps is given twice"),
         (["steps=1,,2"], "axis is 'steps=1,,2'; allowed: no empty value"),
+        (["steps=1,2,1"], "axis is 'steps=1,2,1'; allowed: each value once"),
+        (["steps=1,2", "steps=3"], "override 'steps=1' replaces 'steps=3'; allowed: one of them"),
         (["nope=1,2"], "nope"),
         (["hot_fraction=0.5,7"], "hot_fraction is 7.0; allowed: 0 to 1"),
         (["seed=" + ",".join(map(str, range(1001)))], "the grid has 1001 cells; allowed: up to 1000"),

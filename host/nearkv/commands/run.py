@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command, progress_line
+from nearkv.command import Command, interrupts_ignored, progress_line
 from nearkv.experiments.compare import Comparison, compare
 from nearkv.experiments.config import ExperimentConfig, load_config
 from nearkv.experiments.described import attributes
@@ -133,11 +133,15 @@ def _run(args: argparse.Namespace) -> int:
     if results[0].steps == 0:
         raise KeyboardInterrupt
     comparison = compare(results[0], results[1]) if len(results) == 2 and results[1].steps else None
-    print(_text(results[0], comparison, replay, args.format))
-    if args.output is not None:
-        names = write_output(args.output, results[0], comparison, replay)
-        if args.format == "table":
-            print(f"{args.output}: {', '.join(names)}")
+    names = []
+    try:
+        if args.output is not None:
+            with interrupts_ignored():
+                names = write_output(args.output, results[0], comparison, replay)
+    finally:  # where nothing can be written, the text is all that is left of the run
+        print(_text(results[0], comparison, replay, args.format))
+    if names and args.format == "table":
+        print(f"{args.output}: {', '.join(names)}")
     if not all(result.complete for result in results):
         print(f"nearkv run: interrupted after {results[-1].steps} steps", file=sys.stderr)
         return INTERRUPTED

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command, columns, progress_line
+from nearkv.command import Command, columns, interrupts_ignored, progress_line
 from nearkv.experiments.sweep import Axis, parse_axes, run_sweep, sweep_cells, sweep_csv
 from nearkv.experiments.sweep_plots import sweep_plots
 from nearkv.result_folder import check_new_folder, write_new_folder
@@ -56,11 +56,14 @@ def _run(args: argparse.Namespace) -> int:
             raise
     text = json.dumps(rows, indent=2) + "\n"
     table = _table(rows, axes)
-    print(text if args.format == "json" else table, end="")
-    if args.output is not None:
-        files = {"sweep.csv": sweep_csv(rows), "sweep.json": text, "sweep.txt": table}
-        encoded = {name: content.encode() for name, content in files.items()}
-        write_new_folder(args.output, encoded | sweep_plots(rows, axes))
+    try:
+        if args.output is not None:
+            files = {"sweep.csv": sweep_csv(rows), "sweep.json": text, "sweep.txt": table}
+            encoded = {name: content.encode() for name, content in files.items()}
+            with interrupts_ignored():
+                write_new_folder(args.output, encoded | sweep_plots(rows, axes))
+    finally:  # where nothing can be written, the text is all that is left of the runs
+        print(text if args.format == "json" else table, end="")
     if len(rows) < len(cells):
         print(f"nearkv sweep: interrupted after {len(rows)} of {len(cells)} runs", file=sys.stderr)
         return INTERRUPTED

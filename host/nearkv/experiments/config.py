@@ -9,10 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nearkv.experiments.selection import HeadMerge, SelectionUnit
-from nearkv.experiments.strict import apply_overrides, load_yaml, parse
+from nearkv.experiments.strict import apply_overrides, dump_yaml, load_yaml, parse
 from nearkv.policy.base import StreamInfo
 from nearkv.policy.registry import build_policy, default_options, find_policy
 from nearkv.trace.format import AttentionTrace, HeadStream
@@ -58,8 +56,8 @@ class ExperimentConfig:
             `options`, its keyword arguments, by default their defaults.
         streams: which (layer, kv head) streams of the trace, such as `L12.H0`; null for all.
         design: named design of the scorer; `nearkv designs` lists them.
-        transport: how it is reached: tlm (exact arithmetic, cycles by formula), rtl (compiled scorer) or pcie (the
-            kernel in RTL, every TLP simulated; a small design and few steps: kilobytes per second).
+        transport: how it is reached: tlm (exact arithmetic, cycles by formula), rtl (compiled scorer) or pcie
+            (the kernel in RTL, every TLP simulated; a small design and few steps: kilobytes per second).
         link: preset of the link between host and device: smartssd, alveo_u50, gen4_x4, gen4_x16, gen5_x16;
             null for a transport that takes none.
         recent_fraction: newest share of the context that is pinned in the hot pool, 0 to hot_fraction.
@@ -215,7 +213,7 @@ class ExperimentConfig:
 
     def to_yaml(self) -> str:
         """The configuration file that gives this configuration."""
-        return yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+        return dump_yaml(self.to_mapping())
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -36,7 +37,20 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _load(text: str) -> Any:
+class _PlainDumper(yaml.SafeDumper):
+    """Safe YAML that quotes text which `_StrictLoader` would take for a number."""
+
+
+# YAML 1.1, which PyYAML reads, takes 1e-3 for text; YAML 1.2 (10.3.2, core schema) and everybody else do not.
+for _class in (_StrictLoader, _PlainDumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
+
+
+def load_value(text: str) -> Any:
     """One YAML value; YAMLError, or ValueError where this reader is stricter."""
     try:
         return yaml.load(text, _StrictLoader)  # a SafeLoader
@@ -52,7 +66,7 @@ def load_yaml(text: str, where: str) -> dict[str, Any]:
 
     """
     try:
-        found = _load(text)
+        found = load_value(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{where}: not YAML ({error})") from None
     except ValueError as error:
@@ -62,20 +76,32 @@ def load_yaml(text: str, where: str) -> dict[str, Any]:
     return found
 
 
+def dump_yaml(content: Mapping[str, Any]) -> str:
+    """A mapping as text from which `load_yaml` gets the same."""
+    return yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
+
+
 def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
     """Set `key=value` (dotted keys reach into mappings, values are YAML) in a parsed configuration.
 
     Raises:
-        ValueError: no `=`, a value that `load_yaml` would refuse, a dotted key through something that is
-            no mapping.
+        ValueError: no `=`, no value, a value that `load_yaml` would refuse, a dotted key through something
+            that is no mapping, a value that an earlier override has set.
 
     """
+    given: dict[str, str] = {}
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not all(key.split(".")):
             raise ValueError(f"override is {override!r}; allowed: key=value, such as policy.name=recency")
+        if not text.strip():  # YAML would read null, which is the default of many keys
+            raise ValueError(f"override is {override!r}; allowed: a value, {key}=null for none")
+        for earlier, words in given.items():
+            if f"{earlier}.".startswith(f"{key}."):
+                raise ValueError(f"override {override!r} replaces {words!r}; allowed: one of them")
+        given[key] = override
         try:
-            value = _load(text)
+            value = load_value(text)
         except yaml.YAMLError:
             raise ValueError(f"override {override!r}: {text!r} is not a YAML value") from None
         except ValueError as error:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nearkv.experiments.config import ExperimentConfig, load_config
 from nearkv.experiments.machine_steps import MachineReplay
 from nearkv.experiments.machine_summary import machine_summary
 from nearkv.experiments.observer import RunObserver
 from nearkv.experiments.runner import open_device, run_experiment
+from nearkv.experiments.strict import load_value
 from nearkv.experiments.summary import SUMS, summarise
 from nearkv.trace.format import AttentionTrace, read_trace
 
@@ -46,7 +45,7 @@ def parse_axes(words: Sequence[str]) -> tuple[list[Axis], list[str]]:
     """Split `key=value,value` from plain overrides; a value in brackets or quotes keeps its commas.
 
     Raises:
-        ValueError: no axis, one given twice, an empty value, or not key=value.
+        ValueError: no axis, an axis or value given twice, an empty value, or not key=value.
 
     """
     axes: list[Axis] = []
@@ -63,6 +62,8 @@ def parse_axes(words: Sequence[str]) -> tuple[list[Axis], list[str]]:
             raise ValueError(f"axis {key} is given twice; allowed: once")
         if not all(values):
             raise ValueError(f"axis is {word!r}; allowed: no empty value")
+        if len(set(values)) < len(values):
+            raise ValueError(f"axis is {word!r}; allowed: each value once")
         axes.append(Axis(key, tuple(values)))
     if not axes:
         raise ValueError("no axis is given; allowed: at least one key=value,value")
@@ -125,7 +126,7 @@ def run_sweep(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
         if not result.complete:
             raise KeyboardInterrupt
         summary = summarise(result)
-        row: dict[str, Any] = {key: yaml.safe_load(value) for key, value in cell.values.items()}
+        row: dict[str, Any] = {key: load_value(value) for key, value in cell.values.items()}
         row |= {name: summary["total"][name] for name in QUALITY}
         row |= {f"{name}_per_token": summary["per_token"][name] for name in PER_TOKEN}
         if replay is not None:
