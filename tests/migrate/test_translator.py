@@ -22,6 +22,8 @@ SHAPES = MoveShapes(PIM_LAYOUTS["tiny_pim"], slot_bits=2, block_bits=3, address_
 TABLE_BASE = 0x4000
 ENTRIES = 2
 OKAY, SLVERR, WINDOW = TransferCode.OKAY, TransferCode.SLVERR, TransferCode.WINDOW
+REQUEST = {"block": {"block": 0, "slot": 0}, "generation": 3, "check": 1}
+READ_CYCLES = 10
 STREAMS = ("i", "o", "o_command", "i_data", "i_status")
 
 
@@ -110,6 +112,8 @@ def test_another_generation_and_no_check_read_again():
     ("read", "code"),
     [
         ((OKAY, bytes(16)), MoveCode.ABSENT),
+        (entry(0x1_0000_1000, 3), MoveCode.OUTSIDE),  # its lower 32 bits are those of another block
+        (entry(1 << 63, 3), MoveCode.OUTSIDE),
         (entry(0x1000, 9), MoveCode.STALE),
         ((SLVERR, BlockEntry(0x1000, 3).pack()), MoveCode.TABLE_ERROR),
         ((WINDOW, None), MoveCode.TABLE_ERROR),
@@ -119,6 +123,51 @@ def test_bad_entries_are_named_and_not_remembered(read, code):
     answers, addresses = run([(0, 1, 3), (0, 1, 3)], [read, entry(0x1000, 3)])
     assert [answer[0] for answer in answers] == [code, MoveCode.DONE]
     assert len(addresses) == 2
+
+
+def translate(simulate, forget_at):
+    """Two requests for one block, whose reads take ten cycles; `i_forget` in one cycle."""
+    unit = BlockTranslator(SHAPES, 2)
+    entry = int.from_bytes(BlockEntry(0x1000, 3).pack(), "little")
+
+    async def memory(ctx):
+        ctx.set(unit.i_status.payload, {"code": TransferCode.OKAY, "address": 0})
+        ctx.set(unit.i_data.payload, {"data": entry, "keep": 0xFFFF, "last": 1})
+        due = None
+        for cycle in range(40):
+            ctx.set(unit.i_status.valid, cycle == due)
+            ctx.set(unit.i_data.valid, due is not None and cycle == due + 1)
+            _, _, asked = await ctx.tick().sample(unit.o_command.valid)
+            if asked:
+                due = cycle + READ_CYCLES
+
+    async def forget(ctx):
+        for cycle in range(40):
+            ctx.set(unit.i_forget, cycle == forget_at)
+            await ctx.tick()
+
+    transfers = simulate(unit, {"i": [REQUEST] * 2}, ["o", "o_command"], memory, forget)
+    assert [(answer.code, answer.address) for _, answer in transfers["o"]] == [(MoveCode.DONE, 0x1000)] * 2
+    return transfers
+
+
+def test_times_of_a_translation(simulate):
+    transfers = translate(simulate, None)
+    (read, _), *others = transfers["o_command"]
+    assert others == []
+    start, again = (cycle for cycle, _ in transfers["i"])
+    answered, answered_again = (cycle for cycle, _ in transfers["o"])
+    assert read - start == 2
+    assert answered - read == READ_CYCLES + 2
+    assert answered_again - again == BlockTranslator(SHAPES).latency
+
+
+def test_what_is_read_while_the_table_changes_is_not_remembered(simulate):
+    undisturbed = translate(simulate, None)
+    (start, _), (again, _) = undisturbed["i"]
+    for cycle in (start, start + 1, start + 2, start + 6, again - 4, again - 1, again, again + 1, again + 9):
+        reads = len(translate(simulate, cycle)["o_command"])
+        assert reads == (2 if start <= cycle <= again else 1), cycle
 
 
 def test_a_translator_without_entries_is_refused():

@@ -19,10 +19,12 @@ class BlockTranslator(wiring.Component):
 
     Formula: the entry of (slot, block) lies at table_base + 16 · (slot · 2^block_bits + block). ABSENT if its
     lowest bit is 0, STALE if `check` is set and its generation is not the request's, TABLE_ERROR if the read
-    failed, else DONE. A remembered entry answers only requests for its own generation, so an old one is never
-    taken for a new one; requests without `check` always read. `i_forget` forgets all entries, and does not
-    remember the one that is being read: the host raises it after it has taken a block out of the table.
-    Timing: latency 2 from a remembered entry, otherwise 3 and the memory's. One request at a time.
+    failed, OUTSIDE if its address has bits beyond `address_bits`, else DONE. A remembered entry answers only
+    requests for its own generation, so an old one is never taken for a new one; requests without `check`
+    always read. `i_forget` forgets all entries, and does not remember the one that is being read: the host
+    raises it after it has taken a block out of the table.
+    Timing: latency 2 from a remembered entry, otherwise 2 to the command and 2 from its status. One request
+    at a time.
     Stalls: a stalled `o` stops `i`.
     Numerics: none.
     Cuts: `o`, `o_command` come from registers.
@@ -148,6 +150,8 @@ class BlockTranslator(wiring.Component):
                         m.d.sync += answer.code.eq(MoveCode.ABSENT)
                     with m.Elif((answer.code == MoveCode.DONE) & stale):
                         m.d.sync += answer.code.eq(MoveCode.STALE)
+                    with m.Elif((answer.code == MoveCode.DONE) & entry[shapes.address_bits : 64].any()):
+                        m.d.sync += answer.code.eq(MoveCode.OUTSIDE)
                     with m.Elif((answer.code == MoveCode.DONE) & ~outdated):
                         # In the place of an older entry of the block, or else of the oldest.
                         for n, line in enumerate(lines):

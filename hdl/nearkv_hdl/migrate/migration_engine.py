@@ -29,9 +29,10 @@ class MigrationEngine(wiring.Component):
     MoveBatcher, which merges while no path wants a job; then the widest path that is idle, or failing that
     the widest that has room behind its job. A completion per descriptor, in their order. Moves that overlap
     another one in the queue read or write at times of their own: the host waits for the first completion.
+    Only on a single path are writes to one place made in the order of their descriptors.
     The table is only read: the host raises the generation in it once a move is complete.
     Timing: as its children; translation and moving run side by side.
-    Stalls: without room for completions, at most `queue` + 2 moves are accepted.
+    Stalls: while no completion is taken, 3 · `queue` + 3 moves are accepted.
     Numerics: of RowQuantiser and RowExpander.
     Cuts: every path of `i_descriptor` and `o_completion`.
     Reset: everything; only together with the buses.

@@ -16,7 +16,7 @@ class MoveBatcher(wiring.Component):
     Formula: a plan joins the open job if its flags are the same, both its addresses are those behind the job,
     and the tiles fit the count. Otherwise, or once `i_hungry`, the job is closed and offered. Plans without a
     job leave it open. Every plan gives an entry of the ledger, in order.
-    Timing: latency 1 to the ledger, 2 to the job; interval 2 for plans that join.
+    Timing: latency 2 to the ledger, 3 to the job if a path is free; interval 2 for plans that join.
     Stalls: a stalled `o_entry` stops `i`; a stalled `o_job` does once a plan does not join. No ready depends
     on a valid, so a plan is taken into a register first.
     Numerics: unsigned.

@@ -23,7 +23,7 @@ class MovePlanner(wiring.Component):
     aligned to a block or a block outside its side's window (OUTSIDE). A difference-only move whose
     destination has the source's generation is SKIPPED. The tile of a block lies at tile · half_tile_bytes in
     PIM layout (keys), at tile · tile_bytes in rows, at tile · record_bytes in records.
-    Timing: 8 cycles a move, and two translations. One at a time.
+    Timing: 5 cycles a move, and the latency of two translations. One at a time.
     Stalls: a stalled `o` stops `i`.
     Numerics: unsigned; addresses modulo the address space, which no window reaches across.
     Cuts: every stream's valid and payload come from registers.

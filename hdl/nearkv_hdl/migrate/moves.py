@@ -64,7 +64,7 @@ class MoveShapes:
 
     @property
     def translation(self) -> data.StructLayout:
-        """What the table says, and a MoveCode: DONE, ABSENT, STALE or TABLE_ERROR."""
+        """What the table says, and a MoveCode: DONE, ABSENT, STALE, OUTSIDE or TABLE_ERROR."""
         return data.StructLayout(
             {"address": self.address_bits, "generation": GENERATION_BITS, "code": CODE_BITS}
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -29,8 +29,8 @@ MEMORY_LATENCY = 20  # cycles
 PATIENCE_CYCLES = 8
 BAD_ROW = 5  # where a memory fails
 # Compute is busy in so many cycles of each period of 4; which memories fail at BAD_ROW. Taking them, the
-# engine forgets the block table.
-CONDITIONS = data.StructLayout({"busy": 3, "device": 1, "far": 1})
+# engine forgets the block table. `reset` resets it and the memories' buses, not what they hold.
+CONDITIONS = data.StructLayout({"busy": 3, "device": 1, "far": 1, "reset": 1})
 
 
 class AxiMemory(wiring.Component):
@@ -203,16 +203,19 @@ class EngineBench(wiring.Component):
     def elaborate(self, _platform: Any) -> Module:
         """Build it."""
         m = Module()
-        m.submodules.engine = engine = self.engine
+        reset = Signal()
+        engine = self.engine
+        m.submodules.engine = ResetInserter(reset)(engine)
         wiring.connect(m, wiring.flipped(self.i_descriptor), engine.i_descriptor)
         wiring.connect(m, engine.o_completion, wiring.flipped(self.o_completion))
         for name, memory in self.memories.items():
-            m.submodules[name] = memory
+            m.submodules[name] = ResetInserter(reset)(memory)
             for port in ("i_load", "i_dump"):
                 wiring.connect(m, wiring.flipped(getattr(self, f"{port}_{name}")), getattr(memory, port))
             wiring.connect(m, memory.o_dump, wiring.flipped(getattr(self, f"o_dump_{name}")))
         conditions, phase = Signal(CONDITIONS), Signal(2)
         m.d.comb += self.i_conditions.ready.eq(1)
+        m.d.comb += reset.eq(self.i_conditions.valid & self.i_conditions.payload.reset)
         m.d.sync += phase.eq(phase + 1)
         with m.If(self.i_conditions.valid):
             m.d.sync += conditions.eq(self.i_conditions.payload)

@@ -39,7 +39,7 @@ class World:
         rng = np.random.default_rng(seed)
         self.rtl = compiled(far_bytes)
         self.rtl.reset()
-        self.conditions = pack_words(CONDITIONS, busy=busy, device=fails == "device", far=fails == "far")
+        self.conditions = {"busy": busy, "device": fails == "device", "far": fails == "far"}
         self.forget()
         self.table = np.zeros((2, SLOT_BLOCKS, 16), np.uint8)
         for slot, base in ((DEVICE, DEVICE_BASE), (FAR, FAR_BASE)):
@@ -53,7 +53,13 @@ class World:
 
     def forget(self):
         """Tell the conditions, and with them that the table has changed."""
-        self.rtl.run({"i_conditions": self.conditions}, {})
+        self.rtl.run({"i_conditions": pack_words(CONDITIONS, **self.conditions, reset=0)}, {})
+
+    def reset_during(self, moves, cycle):
+        """Give moves, take no completion, and reset the RTL in that cycle."""
+        conditions = pack_words(CONDITIONS, **self.conditions, reset=1)
+        inputs = {"i_descriptor": self.words_of(moves), "i_conditions": conditions}
+        self.rtl.run(inputs, {}, gaps={"i_conditions": [cycle]})
 
     def set_entry(self, slot, block, address, generation):
         self.table[slot, block] = np.frombuffer(BlockEntry(address, generation).pack(), np.uint8)
@@ -63,6 +69,18 @@ class World:
             name: self.table.reshape(-1) if name == "table" else getattr(self, name[:-1])
             for name in self.widths
         }
+
+    @staticmethod
+    def words_of(moves):
+        """Descriptors as the RTL takes them."""
+        fields = {
+            name: np.array([getattr(move, name) for move in moves])
+            for name in ("tag", "flags", "first_token", "tokens", "generation", "destination_generation")
+        }
+        for name in ("source", "destination"):
+            slot, block = np.array([getattr(move, name) for move in moves]).T
+            fields[name] = {"slot": slot, "block": block}
+        return pack_words(SHAPES.descriptor, **fields)
 
     def run(self, moves, stalls=None, faults=None):
         """Give moves to both; compare completions and every byte of the memories.
@@ -75,15 +93,8 @@ class World:
             beats = image.reshape(-1, width)
             load = pack_words(layout, row=np.arange(len(beats)), data=beats)
             self.rtl.run({f"i_load_{name}": load}, {}, drain_cycles=1)
-        fields = {
-            name: np.array([getattr(move, name) for move in moves])
-            for name in ("tag", "flags", "first_token", "tokens", "generation", "destination_generation")
-        }
-        for name in ("source", "destination"):
-            slot, block = np.array([getattr(move, name) for move in moves]).T
-            fields[name] = {"slot": slot, "block": block}
         result = self.rtl.run(
-            {"i_descriptor": pack_words(SHAPES.descriptor, **fields)},
+            {"i_descriptor": self.words_of(moves)},
             {"o_completion": len(moves)},
             stalls=stalls,
             drain_cycles=100,

@@ -11,7 +11,7 @@ from nearkv_hdl.migrate.migration_engine import MigrationEngine
 from nearkv_hdl.migrate.moves import MoveShapes
 from nearkv_hdl.spec.migration import Move, MoveCode
 from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
-from nearkv_sim.cosim import Stalls
+from nearkv_sim.cosim import CosimDeadlock, Stalls
 from nearkv_sim.golden.migrate_engine import MoveDescriptor
 
 LAYOUT = PIM_LAYOUTS["tiny_pim"]
@@ -106,6 +106,37 @@ def test_difference_only_moves_copy_what_has_changed(world):
     assert result.flags["o_far_write"].high_cycles == 8 * LAYOUT.block_bytes // 8
 
 
+def test_generations_are_compared_for_equality(world):
+    """They wrap around, so that no order is read into them."""
+    newest = (1 << 32) - 1
+    for block, (source, copy) in enumerate([(0, newest), (newest, 0), (newest, newest)]):
+        world.set_entry(DEVICE, block, world.device_base + block * LAYOUT.block_bytes, source)
+        world.set_entry(FAR, block, world.far_base + block * LAYOUT.block_bytes, copy)
+    moves = [down(n, n, n, Move.RELAYOUT | Move.DIFFERENCE) for n in range(3)]
+    moves = [replace(moves[0], generation=0), *(replace(move, generation=newest) for move in moves[1:])]
+    _, completions = world.run(moves)
+    codes = [completion.code for completion in completions]
+    assert codes == [MoveCode.DONE, MoveCode.DONE, MoveCode.SKIPPED]
+
+
+def test_of_two_moves_to_one_place_the_later_stays_on_a_single_path(world):
+    world.run([down(0, 1, 40), down(1, 2, 40), down(2, 3, 40, Move.COPY)])
+    world.run([up(0, 1, 50), up(1, 2, 50, tokens=8, first=4)])
+
+
+def test_a_reset_in_the_middle_leaves_nothing_behind(world):
+    moves = [down(0, 1, 40), down(1, 2, 41, Move.QUANTISE), up(2, 3, 42)]
+    for cycle in (12, 40, 100, 160, 200, 300, 500):
+        world.reset_during(moves, cycle)
+        world.run([up(5, 4, 44), *moves])
+
+
+def test_without_room_for_completions_a_bounded_number_of_moves_is_accepted(world):
+    moves = [down(n, 1, 40, tokens=0) for n in range(60)]
+    with pytest.raises(CosimDeadlock, match=rf"i_descriptor {3 * 16 + 3} of 60 beats"):
+        world.rtl.run({"i_descriptor": world.words_of(moves)}, {}, max_idle_cycles=100)
+
+
 def test_small_moves_become_one_burst(world):
     """Tiles of a block, asked for one by one, after a move that keeps the path busy."""
     busy = [down(0, 20, 50), down(1, 22, 52), down(2, 23, 54), down(3, 21, 56)]
@@ -137,6 +168,7 @@ def test_a_long_stream_fills_the_narrower_bus(world, make, flags):
 def test_a_remembered_block_is_not_read_again(world):
     result, _ = world.run([down(n, 1, 40, tokens=4, first=4 * n) for n in range(4)])
     assert result.flags["o_table_read"].high_cycles == 2
+    assert result.flags["o_table_read"].first_high_cycle == MigrationEngine(SHAPES, 8, (8,)).latency
 
 
 def test_a_remembered_block_is_not_taken_for_a_newer_one(world):
@@ -168,7 +200,13 @@ def test_the_wider_path_is_taken_first(make_world):
 
 
 @pytest.mark.parametrize(
-    ("fails", "make", "code"), [("device", down, MoveCode.READ_ERROR), ("far", down, MoveCode.WRITE_ERROR)]
+    ("fails", "make", "code"),
+    [
+        ("device", down, MoveCode.READ_ERROR),
+        ("far", down, MoveCode.WRITE_ERROR),
+        ("far", up, MoveCode.READ_ERROR),
+        ("device", up, MoveCode.WRITE_ERROR),
+    ],
 )
 def test_errors_of_the_bus_are_reported(make_world, fails, make, code):
     """A row of the first block answers with SLVERR; the move says so, the next one is whole."""
