@@ -130,6 +130,14 @@ def test_entries_round_trip():
             lambda: replace(LAYOUTS[1], stripe=(Digit("group", 32),), above=(Digit("rank", 16),)),
             r"a tile has 32 tokens; allowed: up to 16",
         ),
+        (
+            lambda: replace(LAYOUTS[0], above=(Digit("group", 1), Digit("row", 64))),
+            r"digits are byte, group, bank, column, group, row; allowed: each name once",
+        ),
+        (
+            lambda: replace(LAYOUTS[0], stripe=(), above=(Digit("row", 64), Digit("group", 4))),
+            r"a tile has 64 bytes; allowed: from 128",
+        ),
         (lambda: BlockEntry(3, 0).pack(), r"address is 0x3; allowed: even"),
         (lambda: BlockEntry(2, 1 << 32).pack(), r"does not fit its fields"),
         (lambda: BlockEntry.unpack(b""), r"entry has 0 bytes; allowed: 16"),

@@ -96,6 +96,9 @@ class PimLayout:
         for digit in (*self.stripe, Digit("column", self.columns), *self.above):
             if not is_power_of_two(digit.size):
                 raise ValueError(f"{digit.name} has size {digit.size}; allowed: a power of two")
+        names = [digit.name for digit in self.digits]
+        if len(set(names)) != len(names):
+            raise ValueError(f"digits are {', '.join(names)}; allowed: each name once")
         units = prod(d.size for d in (*self.stripe, *self.above) if d.name != "row")
         if units != self.design.units:
             raise ValueError(
@@ -109,6 +112,10 @@ class PimLayout:
             raise ValueError(
                 f"a tile has {self.tile_tokens} tokens; allowed: up to"
                 f" {SCALE_HEADER_BYTES // (PARTS * FP16_BYTES)}, whose scales fit a header"
+            )
+        if self.record_bytes > self.tile_bytes:
+            raise ValueError(
+                f"a tile has {self.tile_bytes} bytes; allowed: from {2 * SCALE_HEADER_BYTES}, to hold a record"
             )
 
     @property

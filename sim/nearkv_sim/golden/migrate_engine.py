@@ -62,10 +62,13 @@ class MigrationModel:
 
     Args:
         layout: of the device.
-        table: uint8, entries of the block table; its size is a power of two.
+        table: uint8, entries of the block table, whole slots; read at every move.
         slot_blocks: blocks of a sequence slot in it.
-        device, far: uint8, both memories; moves change them. Their addresses begin at the bases.
+        device, far: uint8 [bytes], both memories; moves change them. Their addresses begin at the bases.
         device_base, far_base: of the windows, as long as the images.
+
+    Raises ValueError for an array of another kind, a fraction of a slot, and in `execute` for a block that
+    the table has no entry of.
 
     """
 
@@ -79,6 +82,15 @@ class MigrationModel:
         device_base: int = 0,
         far_base: int = 0,
     ) -> None:
+        for name, image in (("device", device), ("far", far)):
+            if image.dtype != np.uint8 or image.ndim != 1:
+                raise ValueError(f"{name} is {image.dtype} {list(image.shape)}; allowed: uint8 [bytes]")
+        slot_bytes = slot_blocks * BLOCK_ENTRY_BYTES
+        if table.dtype != np.uint8 or slot_blocks < 1 or not table.size or table.size % slot_bytes:
+            raise ValueError(
+                f"table is {table.dtype} of {table.size} bytes with slot_blocks {slot_blocks}; allowed:"
+                f" uint8, whole slots of {BLOCK_ENTRY_BYTES} bytes a block"
+            )
         self.layout = layout
         self.slot_blocks = slot_blocks
         self._entries = table.reshape(-1, BLOCK_ENTRY_BYTES)
@@ -87,6 +99,12 @@ class MigrationModel:
     def execute(self, move: MoveDescriptor) -> MoveCompletion:
         """Move, or say why not."""
         layout, flags = self.layout, move.flags
+        slots = len(self._entries) // self.slot_blocks
+        for slot, block in (move.source, move.destination):
+            if not (0 <= slot < slots and 0 <= block < self.slot_blocks):
+                raise ValueError(
+                    f"block is {(slot, block)}; allowed: slots below {slots}, blocks below {self.slot_blocks}"
+                )
         up = Move.UP in flags
         if (
             move.tokens <= 0
