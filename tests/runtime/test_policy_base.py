@@ -11,6 +11,7 @@ from nearkv.policy.base import Observation, StreamInfo
 from nearkv.policy.ranking import highest, top_lowest_index
 from nearkv.policy.recency import Recency
 from nearkv.policy.registry import build_policy, find_policy, installed_policies, summary
+from nearkv.policy.replay import AccessList, replay_accesses
 
 STREAM = StreamInfo(layer=0, kv_head=0, max_tokens=64)
 
@@ -67,11 +68,40 @@ def test_fill_refuses_a_priority_of_another_length():
         observation().fill(np.zeros(5))
 
 
+def test_fill_refuses_nan():
+    with pytest.raises(ValueError, match="priority is nan at token 4; allowed: values that can be compared"):
+        observation().fill(np.array([1, 2, 3, np.inf, np.nan, np.nan]))
+    assert np.flatnonzero(observation().fill(np.array([0, np.inf, 1, 2, -np.inf, 0]))).tolist() == [0, 1, 3]
+
+
+def test_what_a_policy_does_with_its_array_afterwards_changes_nothing():
+    own = np.array([True, False, False, False, False, True])
+    placement = observation().check(own)
+    own[:] = False
+    assert np.flatnonzero(placement).tolist() == [0, 5]
+
+
+def test_a_policy_may_fill_the_same_array_at_every_step():
+    class Reuses(Recency):
+        def __init__(self, stream):
+            super().__init__(stream)
+            self.answer = np.zeros(6, bool)
+
+        def place(self, seen):
+            self.answer[:] = seen.fill(np.isin(np.arange(6), seen.selected))
+            return self.answer
+
+    trace = AccessList(6, [np.array([step % 6]) for step in range(5)])
+    steps = list(replay_accesses(Reuses(STREAM), trace, 1))
+    assert [np.flatnonzero(step.placement).tolist() for step in steps] == [[0], [1], [2], [3], [4]]
+
+
 @pytest.mark.parametrize(
     ("placement", "message"),
     [
         ([True] * 6, "placement is list; allowed: a numpy array of bool"),
         (np.ones(6), "placement is float64; allowed: a numpy array of bool"),
+        (np.ma.masked_array(np.eye(6)[0] > 0, mask=True), "placement is MaskedArray; allowed: a numpy array"),
         (np.ones(5, bool), r"shape \(5,\); allowed: \(6,\)"),
         (np.ones(6, bool), "holds 6 tokens; allowed: at most 3"),
         (np.array([False, True, True, False, False, False]), "leaves token 0 cold, which is pinned"),

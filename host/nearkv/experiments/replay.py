@@ -153,7 +153,8 @@ class _PolicyRun:
             weight=weight,
             **self._what_it_needs(step, tokens, following),
         )
-        placed = seen.check(policy.place(seen)) if policy.bounded else policy.place(seen)
+        placement = policy.place(seen)
+        placed = seen.check(placement) if policy.bounded else placement.copy()
         gained = placed & ~self._hot
         fetched = np.zeros(tokens, np.bool_)
         fetched[accessed] = True

@@ -146,15 +146,18 @@ class Observation:
         """The pinned tokens and, up to the capacity, those of highest priority; ties to the newer token.
 
         Args:
-            priority: [sealed_tokens], finite.
+            priority: [sealed_tokens], no NaN.
             among: bool [sealed_tokens], the tokens to choose from beside the pinned ones; None for all.
 
-        ValueError on another shape.
+        ValueError on another shape, and for NaN.
         """
         if priority.shape != (self.sealed_tokens,):
             raise ValueError(f"priority has shape {priority.shape}; allowed: ({self.sealed_tokens},)")
         if among is not None and among.shape != (self.sealed_tokens,):
             raise ValueError(f"among has shape {among.shape}; allowed: ({self.sealed_tokens},)")
+        if np.isnan(priority.min(initial=0)):  # NaN wins every comparison for the minimum
+            token = np.flatnonzero(np.isnan(priority))[0]
+            raise ValueError(f"priority is nan at token {token}; allowed: values that can be compared")
         hot = self.pinned.copy()
         others = np.flatnonzero(~hot if among is None else among & ~hot)
         count = min(self.capacity_tokens - int(hot.sum()), len(others))
@@ -162,9 +165,12 @@ class Observation:
         return hot
 
     def check(self, placement: object) -> Mask:
-        """Return the placement if it obeys the rules; ValueError that says which one it breaks."""
-        if not (isinstance(placement, np.ndarray) and placement.dtype == np.bool_):
-            found = placement.dtype if isinstance(placement, np.ndarray) else type(placement).__name__
+        """Return a copy of a placement that obeys the rules; ValueError that says which one it breaks.
+
+        A copy, since the policy may use its array again; and a plain array, since a masked one is no answer.
+        """
+        if not (type(placement) is np.ndarray and placement.dtype == np.bool_):
+            found = placement.dtype if type(placement) is np.ndarray else type(placement).__name__
             raise ValueError(f"placement is {found}; allowed: a numpy array of bool")
         if placement.shape != (self.sealed_tokens,):
             raise ValueError(f"placement has shape {placement.shape}; allowed: ({self.sealed_tokens},)")
@@ -172,7 +178,7 @@ class Observation:
             raise ValueError(f"placement holds {count} tokens; allowed: at most {self.capacity_tokens}")
         if len(missing := np.flatnonzero(self.pinned & ~placement)):
             raise ValueError(f"placement leaves token {missing[0]} cold, which is pinned")
-        return placement
+        return placement.copy()
 
 
 class Policy(ABC):

@@ -92,7 +92,7 @@ def replay_accesses(
             next_use=None if future is None else future.after(step),
         )
         placement = policy.place(seen)
-        return seen.check(placement) if policy.bounded else placement
+        return seen.check(placement) if policy.bounded else placement.copy()
 
     hot = place(PREFILL_STEP, np.empty(0, np.int64), np.empty(0))
     for step, selected in enumerate(trace.accesses):
