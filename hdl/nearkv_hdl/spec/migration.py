@@ -115,7 +115,7 @@ class PimLayout:
             )
         if self.record_bytes > self.tile_bytes:
             raise ValueError(
-                f"a tile has {self.tile_bytes} bytes; allowed: from {2 * SCALE_HEADER_BYTES}, to hold a record"
+                f"a tile has {self.tile_bytes} bytes; allowed: from {2 * SCALE_HEADER_BYTES}, for its record"
             )
 
     @property
