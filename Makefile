@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export AMARANTH_USE_YOSYS := builtin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow lint rtl sim synth pnr waves validate bench docs clean
+.PHONY: setup demo test test-slow lint rtl sim synth pnr waves validate bench bench-policies docs clean
 .DEFAULT_GOAL := setup
 
 setup: $(VENV)/.base
@@ -62,6 +62,10 @@ validate: $(VENV)/.base    ## every hardware model against published figures
 
 bench: $(VENV)/.test       ## speeds, as ratios measured in one run
 	$(BIN)/python -m benchmarks
+
+bench-policies: $(VENV)/.test  ## policies on a whole trace: make bench-policies TRACE=FILE MODEL=FILE.gguf TEXT=FILE
+	mkdir -p $(OUT)
+	$(BIN)/python -m benchmarks.policy_quality $(TRACE) --model $(MODEL) --text $(TEXT) --output $(OUT)/policy-quality.json
 
 docs: $(VENV)/.synth       ## the generated tables and plots in docs/
 	$(BIN)/python docs/generate.py && $(BIN)/python docs/validation.py && $(BIN)/python docs/claims.py
