@@ -119,6 +119,26 @@ def test_the_narrower_side_never_waits(shape, source, destination):
     assert narrow_beats >= 0.9 * result.cycles
 
 
+@pytest.mark.parametrize(
+    ("shape", "percent"),
+    [
+        (("hbm_pim", 64, 32), 93.9),
+        (("ddr_pim", 32, 64), 93.9),
+        (("ssd_pim", 16, 64), 98.4),
+        (("hbm_pim", 32, 32), 88.7),
+        (("hbm_pim", 64, 64), 88.5),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("source", "destination"), PAIRS[1:3])
+def test_a_single_move_pays_for_its_first_tile(shape, percent, source, destination):
+    """64 KiB alone, from the first beat in to the last one out, as docs/migration.md gives it."""
+    _, out, result = run(shape, [((64 << 10) // PIM_LAYOUTS[shape[0]].tile_bytes, source, destination)])
+    cycles = result.ports["o"].last_cycle - result.ports["i"].first_cycle + 1
+    narrow_beats = out.size // min(shape[1:])
+    assert round(100 * narrow_beats / cycles, 1) == percent
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_tile_leaves_when_it_is_complete(shape):
     _, _, result = run(shape, [(1, Order.ROWS, Order.PIM)])
