@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nearkv.codec.crc import crc32c
 from nearkv.codec.query import FoldedQuery
 from nearkv.device.access import RetryingAccess
 from nearkv.device.descriptors import StoredBlocks, job_image
-from nearkv.device.errors import DeviceError, DeviceTimeout, JobError
+from nearkv.device.errors import DataError, DeviceError, DeviceTimeout, JobError
 from nearkv.device.job_arguments import JobPlaces
 from nearkv.device.memory import BumpAllocator, ScratchMemory
 from nearkv.device.top_scores import Selection, beside, merge, unpack_selection
@@ -20,6 +21,7 @@ from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES
 from nearkv_hdl.spec.register_map import Register
 
 DEFAULT_TIMEOUT_PS = 10**12  # 1 s: the whole of a SmartSSD's 4 GB at its memory's rate takes a quarter of it
+_REPEATED = (JobError, DeviceTimeout, DataError)
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,9 @@ class JobCounters:
 class ScorerDriver:
     """Programs scoring jobs through a transport and reads their results.
 
-    A failed transfer, and a job that failed or did not finish, is repeated once; the second failure is the
-    caller's, with the kernel reset, so that the next job finds it clean.
+    A failed transfer, and a job that failed, did not finish or whose results are not the ones that the kernel
+    wrote, is repeated once; the second failure is the caller's, with the kernel reset, so that the next job
+    finds it clean. After any other failure, a link that is down among them, the next job resets it.
 
     Args:
         transport: an open transport; stays the caller's to close.
@@ -59,6 +62,7 @@ class ScorerDriver:
         self.access = RetryingAccess(transport)
         self.job_retries = 0
         self._timeout_ps = timeout_ps
+        self._abandoned = False  # a job that was begun and not brought to an end
         self._allocator = BumpAllocator(transport.memory_base, transport.memory_bytes)
         self._scratch = ScratchMemory(self._allocator)
         self._check_identity()
@@ -156,20 +160,29 @@ class ScorerDriver:
         arguments = places.arguments(self._scratch.address(places.nbytes), stored)
         image = job_image(arguments[reg.DESCRIPTOR_ADDRESS], stored, folded, heads, self.design.query_bits)
         what = f"job of {blocks} blocks, {count} heads, head_dim {head_dim}"
+        if self._abandoned:
+            self._reset()
+        self._abandoned = True
         try:
-            self._run(what, arguments, image)
-        except (JobError, DeviceTimeout):
+            results = self._run(what, arguments, image, places.result_bytes)
+        except _REPEATED:
             self._reset()
             self.job_retries += 1
             try:
-                self._run(what, arguments, image)
-            except (JobError, DeviceTimeout):
+                results = self._run(what, arguments, image, places.result_bytes)
+            except _REPEATED:
                 self._reset()
+                self._abandoned = False
                 raise
-        return self.access.read_memory(arguments[reg.RESULT_ADDRESS], places.result_bytes)
+        self._abandoned = False
+        return results
 
-    def _run(self, what: str, arguments: dict[Register, int], image: Bytes) -> None:
-        """One attempt at a job, until its results are in device memory."""
+    def _run(self, what: str, arguments: dict[Register, int], image: Bytes, result_bytes: int) -> Bytes:
+        """One attempt at a job; returns its results.
+
+        Writes of registers are posted: one may be lost, and the kernel run with an argument of the job before
+        it. What that could spoil and no check of the kernel finds is where, and how much, it writes.
+        """
         self.access.write_memory(arguments[reg.DESCRIPTOR_ADDRESS], image)
         for register, value in arguments.items():
             self.access.write(register, value)
@@ -179,9 +192,17 @@ class ScorerDriver:
         self.access.write(reg.CTRL, reg.CTRL.mask("ap_continue"))
         if state is not reg.JobState.DONE:
             raise self._job_error(what, state)
+        results = self.access.read_memory(arguments[reg.RESULT_ADDRESS], result_bytes)
+        found, written = crc32c(results), self.access.read(reg.WRITTEN_CRC32C)
+        if found != written:
+            raise DataError(f"{what}: CRC32C of the results is {found:#x}, the kernel wrote {written:#x}")
+        return results
 
     def _wait(self, what: str) -> reg.JobState:
-        """Wait for the job's end. STATUS decides: an interrupt may be lost, or left from an earlier job."""
+        """Wait for the job's end, which ap_done tells.
+
+        An interrupt may be lost, or left from an earlier job. So is STATUS, if the start was lost.
+        """
         deadline_ps = self.transport.now_ps + self._timeout_ps
         while True:
             expired = False
@@ -190,7 +211,7 @@ class ScorerDriver:
             except DeviceTimeout:
                 expired = True
             state = self._state()
-            if state is not reg.JobState.RUNNING:
+            if state is not reg.JobState.RUNNING and self.access.read(reg.CTRL) & reg.CTRL.mask("ap_done"):
                 return state
             # Interrupts that mean nothing must not keep the deadline away.
             if expired or self.transport.now_ps >= deadline_ps:

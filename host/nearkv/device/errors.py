@@ -16,6 +16,10 @@ class TransferError(DeviceError):
     """One transfer failed and may be repeated: transports raise it, the driver retries once."""
 
 
+class DataError(DeviceError):
+    """Memory does not hold what it should: nothing was ever written there, or something else."""
+
+
 class DeviceTimeout(DeviceError, TimeoutError):
     """No interrupt before the deadline.
 

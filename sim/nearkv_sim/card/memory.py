@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.device.errors import DeviceError
+from nearkv.device.errors import DataError
 
 Bytes = NDArray[np.uint8]
 Int64 = NDArray[np.int64]
@@ -19,7 +19,7 @@ PAGE_BYTES = 4096  # granularity of generations: key blocks start on one
 _WRITES = count(1)
 
 
-class UnwrittenMemory(DeviceError):
+class UnwrittenMemory(DataError):
     """A read of bytes that nothing was ever written to; `address` is where the read began."""
 
     def __init__(self, address: int, nbytes: int) -> None:

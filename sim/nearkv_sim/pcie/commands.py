@@ -9,7 +9,7 @@ from typing import Any
 
 from cocotb.triggers import First, Timer
 
-from nearkv.device.errors import DeviceError, DeviceTimeout, TransferError
+from nearkv.device.errors import DataError, DeviceError, DeviceTimeout, TransferError
 from nearkv.device.transport import TransportCounters
 from nearkv_hdl.spec.register_map import WORD_BYTES
 from nearkv_sim.card.card import (
@@ -184,7 +184,7 @@ class Commands:
             case Outcome.LINK_ERROR:
                 raise TransferError(f"{what}: a read failed on the link")
             case Outcome.UNWRITTEN:
-                raise DeviceError(f"{what}: memory that was never written")
+                raise DataError(f"{what}: memory that was never written")
             case Outcome.DONE:
                 pass
 

@@ -138,11 +138,12 @@ class BadEngine:
 
 
 class FaultyTransport(Transport):
-    """Fails the next `failures[method]` calls, loses or invents interrupts, damages written data."""
+    """Fails the next `failures[method]` calls, loses stores, loses or invents interrupts, damages data."""
 
     def __init__(self, inner):
         self.inner = inner
         self.failures = Counter()
+        self.lost_stores, self.stores = set(), 0
         self.lost_interrupts = 0
         self.stale_interrupts = 0
         self.damage = None  # called with the next written data, in place
@@ -164,8 +165,15 @@ class FaultyTransport(Transport):
     def read_register(self, offset):
         return 0xFFFF_FFFF if self.all_ones else self._try("read_register")(offset)
 
+    def lose(self, *stores):
+        """Let these of the stores from now on never arrive."""
+        self.lost_stores, self.stores = set(stores), 0
+
     def write_register(self, offset, value):
-        self._try("write_register")(offset, value)
+        write = self._try("write_register")
+        if self.stores not in self.lost_stores:
+            write(offset, value)
+        self.stores += 1
 
     def write_memory(self, address, data):
         if self.damage is not None:

@@ -126,10 +126,10 @@ def test_traffic_of_each_operation_by_hand(store, rng):
     image = 2 * (64 + 3 * 64 * 2)  # per block its descriptor and 16-bit codes of three heads
     arguments = 7 * 2 * word + 6 * word
     handshake = 3 * word  # ap_start, interrupt status, ap_continue
-    interrupt, status = word, word
+    interrupt, status, control, crc = 4 * [word]
     assert traffic(stream.score, query, [0, 1]) == (
         doorbell + image + arguments + handshake + doorbell,
-        completion + interrupt + status + 2 * BLOCK * 3 * 4 + completion,
+        completion + interrupt + status + control + 2 * BLOCK * 3 * 4 + completion + crc,
     )
     addresses = 3 * 8
     assert traffic(stream.fetch, [5, 30, 2]) == (doorbell + addresses, 3 * row + completion)

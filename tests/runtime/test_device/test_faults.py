@@ -249,3 +249,12 @@ def test_another_kernel_is_refused(faulty):
     faulty.all_ones = True
     with pytest.raises(DeviceError, match="IDENTITY is 0xffffffff"):
         ScorerDriver(faulty)
+
+
+def test_a_job_that_was_left_behind_is_dropped_by_the_next(faulty, driver, work):
+    """The link is down while the job runs, so that nobody resets the kernel."""
+    faulty.failures["read_register"] = 2
+    with pytest.raises(DeviceError, match="read of STATUS failed twice"):
+        work()
+    work()
+    assert driver.job_retries == 0
