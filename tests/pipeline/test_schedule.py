@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -110,6 +111,31 @@ def test_random_graphs_keep_order_capacity_and_bounds(seed):
         spans = [s for s in done.spans if s.resource == name and busy_of(tasks, s) > 0]
         assert sum(busy_of(tasks, span) for span in spans) == done.busy_ps.get(name, 0)
         assert all(left.end_ps <= right.start_ps for left, right in pairwise(spans))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_schedule_takes_longer_than_one_task_after_the_other(seed):
+    """Up to rounding: 1 ps per task, and 1 ps per second of work."""
+    tasks = [
+        replace(
+            t,
+            timing=replace(
+                t.timing,
+                time_ps=t.timing.time_ps * 10**12,
+                busy_ps={k: v * 10**12 for k, v in t.timing.busy_ps.items()},
+            ),
+        )
+        for t in random_graph(random.Random(seed))
+    ]
+    for processors in ((), "abcdef"):
+        done = schedule(tasks, processors)
+        seconds = done.serial_ps // 10**12
+        assert done.bound_ps <= done.time_ps <= done.serial_ps + len(tasks) + seconds
+
+
+def test_three_that_share_a_link_lose_nothing():
+    done = schedule([task(name, 10**15, {"link": 10**15}) for name in "abc"])
+    assert 3 * 10**15 <= done.time_ps <= 3 * 10**15 + 3_000
 
 
 def busy_of(tasks: list[Task], span) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-WHOLE = 1 << 20  # all of a resource, or a task's full speed
+WHOLE = 1 << 40  # all of a resource, or a task's full speed; rounding costs 1 ps per second of work
 
 
 def fair_speeds(demands: Mapping[int, Mapping[str, int]]) -> dict[int, int]:
