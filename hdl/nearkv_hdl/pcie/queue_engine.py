@@ -36,9 +36,9 @@ class QueueEngine(wiring.Component):
     16 bytes behind all that the kernel wrote, then the MSI-X message behind them, all by posted writes of
     one port. A failed entry or job gives a completion with its status, and the next entry is served.
     Errors: FatalCause sets CSTS.cfs; the job in flight is still completed, then nothing is fetched any more.
-    Clearing CC.en drops the job without a completion, whatever state it is in, waits until kernel and queues
-    have nothing on the bus, and returns indices, phase and error to their first values; then CSTS.rdy is 0.
-    CC.en set again before that counts from then on.
+    Clearing CC.en drops the job, whatever state it is in, without a completion but one whose write has begun,
+    waits until kernel and queues have nothing on the bus, and returns indices, phase and error to their first
+    values; then CSTS.rdy is 0. CC.en set again before that counts from then on.
     Timing: latency 2 from the write of a doorbell to the entry's `arvalid`, 2 from its data to the first
     access of KernelRunner, 4 from that one's last access to the completion's `awvalid`, 2 from its
     response to the message's. One job at a time; entries are not fetched ahead. CSTS.rdy falls when nothing
