@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,9 @@ def test_the_timeline_shows_who_waited_for_whom(timed):
     assert len(replay.steps) > TIMELINE_STEPS
     events = json.loads(chrome_trace(replay.spans, replay.samples))["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
+    for thread in {event["tid"] for event in spans}:  # overlapping events of a thread are dropped by viewers
+        own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if e["tid"] == thread)
+        assert all(left[1] <= right[0] + 1e-6 for left, right in pairwise(own))
     shown = {event["args"]["decode step"] for event in spans}
     assert shown == {step.step for step in replay.steps[:TIMELINE_STEPS]}
     end_us = max(event["ts"] + event["dur"] for event in spans)

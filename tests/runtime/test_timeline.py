@@ -39,8 +39,39 @@ def test_a_thread_per_resource_with_its_name():
 
 def test_arrows_lead_from_what_was_waited_for():
     starts, ends = (events(chrome_trace(SPANS), phase) for phase in "sf")
-    assert [(e["id"], e["ts"]) for e in starts] == [("2.0", 3.0), ("2.1", 2.000001)]
+    assert [(e["id"], e["ts"]) for e in starts] == [("2.0", 2.998), ("2.1", 1.998001)]
     assert [(e["id"], e["ts"], e["tid"]) for e in ends] == [("2.0", 3.0, 2), ("2.1", 3.0, 2)]
+
+
+def test_an_arrow_starts_within_the_span_that_was_waited_for():
+    """At its very end the next one on the thread may be open; nanoseconds are all that viewers keep."""
+    spans = [
+        Span("gpu", "tiny", 999, 2_500),
+        Span("gpu", "next", 2_500, 10_999),
+        Span("link", "last", 10_999, 20_000, waits_for=(0, 1)),
+    ]
+    text = chrome_trace(spans)
+    tiny, following = ((e["ts"], e["ts"] + e["dur"]) for e in events(text, "X")[:2])
+    starts = [e["ts"] for e in events(text, "s")]
+    assert tiny[0] == starts[0] < tiny[1]
+    assert int(starts[1] * 1000) < int(following[0] * 1000) + int((following[1] - following[0]) * 1000)
+
+
+def test_what_overlaps_on_a_resource_gets_a_thread_of_its_own():
+    times = [(0, 10), (5, 15), (5, 10), (10, 20), (15, 16), (16, 16)]
+    spans = [Span("link", f"move {i}", *each) for i, each in enumerate(times)] + [Span("gpu", "x", 0, 20)]
+    text = chrome_trace([*spans, Span("nand", "read", 20, 30, waits_for=(1,))])
+    names = {e["tid"]: e["args"]["name"] for e in events(text, "M") if e["name"] == "thread_name"}
+    assert list(names.values()) == ["link", "link (2)", "link (3)", "gpu", "nand"]
+    assert [names[e["tid"]] for e in events(text, "X")][:6] == [
+        "link",
+        "link (3)",
+        "link (2)",
+        "link",
+        "link (2)",
+        "link (2)",
+    ]
+    assert [names[e["tid"]] for phase in "sf" for e in events(text, phase)] == ["link (3)", "nand"]
 
 
 def test_counters_and_repetition():
