@@ -19,6 +19,7 @@ from nearkv.experiments.records import StepRecord
 from nearkv_hdl.spec import queue_entries, queue_registers, registers
 from nearkv_hdl.spec.design import Family
 from nearkv_hdl.spec.designs import DESIGNS
+from nearkv_hdl.spec.job_state import ERROR_MEANINGS, JOB_STATE_MEANINGS
 from nearkv_hdl.spec.queue_entries import GenericStatus, StatusType
 from nearkv_hdl.spec.register_map import WINDOW_BYTES, Register
 from nearkv_hdl.verilog import to_verilog
@@ -186,20 +187,21 @@ def register_table(table_of: Iterable[Register], base: int = 0) -> str:
 
 def registers_page() -> str:
     """The register table, fields and error codes."""
-    codes = [[code.value, f"`{code.name}`"] for code in registers.ErrorCode]
-    states = [[state.value, f"`{state.name}`"] for state in registers.JobState]
+    codes = [[code.value, f"`{code.name}`", meaning] for code, meaning in ERROR_MEANINGS.items()]
+    states = [[state.value, f"`{state.name}`", meaning] for state, meaning in JOB_STATE_MEANINGS.items()]
     return (
         f"{NOTICE}\n# Registers of the scoring kernel, version {registers.REGISTER_VERSION}\n\n"
-        "Source: `nearkv_hdl.spec.registers`. Driver and simulated card read the same table.\n\n"
+        "Source: `nearkv_hdl.spec.registers`. Driver and simulated card read the same table; how a job is run"
+        " with it is in\n[kernel.md](kernel.md#a-job-from-the-host).\n\n"
         + register_table(registers.REGISTERS)
         + "\nAccess: rw read and write, ro read only, wo write only, cmd a written 1 is a command, reads give"
         " the state,\ncor a read clears, tow a written 1 toggles. Bits outside a register's fields read 0 and"
         " keep nothing, and so do\nwords that hold no register. A read of the lower word of a read-only"
         " 64-bit register keeps its upper word for the\nnext read, until a lower word of another is read;"
         " arguments are taken together when ap_start is written.\n\n## Job states\n\n"
-        + table(["value", "state"], states)
+        + table(["value", "state", "meaning"], states)
         + "\n## Error codes\n\n"
-        + table(["value", "code"], codes)
+        + table(["value", "code", "a job fails with it because"], codes)
     )
 
 
@@ -214,7 +216,10 @@ def queue_registers_page() -> str:
         f"## {names[page]}\n\n{register_table(content, page * WINDOW_BYTES)}\n"
         for page, content in queue_registers.PAGES.items()
     )
-    causes = [[cause.value, f"`{cause.name}`"] for cause in queue_registers.FatalCause]
+    causes = [
+        [cause.value, f"`{cause.name}`", meaning]
+        for cause, meaning in queue_registers.FATAL_CAUSE_MEANINGS.items()
+    ]
     arguments = {name: argument.name for argument, name in queue_entries.ARGUMENT_FIELDS.items()}
     fields = []
     for name, field in queue_entries.SUBMISSION.items():
@@ -248,7 +253,7 @@ def queue_registers_page() -> str:
         " [registers](registers.md), for reading alone.\n\n"
         + pages
         + "## Fatal causes\n\n"
-        + table(["value", "cause"], causes)
+        + table(["value", "cause", "meaning"], causes)
         + "\n## Submission entry\n\n64 bytes; a field's argument is the kernel's.\n\n"
         + table(["byte", "bytes", "field", "unit", "argument or meaning"], fields)
         + "\n## Completion entry\n\n16 bytes, four words.\n\n"

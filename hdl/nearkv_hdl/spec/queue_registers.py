@@ -33,12 +33,21 @@ class FatalCause(IntEnum):
     """Why CSTS.cfs is set. No entry is fetched until CC.en has been cleared."""
 
     NONE = 0
-    CONFIGURATION = 1  # CC.en set with a queue of one entry, or one that does not start on a page
-    SQ_DOORBELL = 2  # a tail beyond the submission queue
-    CQ_DOORBELL = 3  # a head beyond the completion queue, or beyond the completions that were posted
-    FETCH = 4  # the read of a submission entry failed
-    POST = 5  # the write of a completion failed
+    CONFIGURATION = 1
+    SQ_DOORBELL = 2
+    CQ_DOORBELL = 3
+    FETCH = 4
+    POST = 5
 
+
+FATAL_CAUSE_MEANINGS = {
+    FatalCause.NONE: "no error",
+    FatalCause.CONFIGURATION: "CC.en set with a queue of one entry, or one that does not start on a page",
+    FatalCause.SQ_DOORBELL: "a tail beyond the submission queue",
+    FatalCause.CQ_DOORBELL: "a head beyond the completion queue, or beyond the completions that were posted",
+    FatalCause.FETCH: "the read of a submission entry failed",
+    FatalCause.POST: "the write of a completion failed",
+}
 
 RW, RO = Access.READ_WRITE, Access.READ_ONLY
 
