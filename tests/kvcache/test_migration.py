@@ -203,7 +203,7 @@ def test_bad_arguments_are_refused():
         engine.submit(FillJob(1, [], rows=np.arange(5)), 1)
     with pytest.raises(ValueError, match="staging is 0 buffers of 4 rows"):
         StagingBuffers(0, 4, 16)
-    with pytest.raises(ValueError, match=r"link_cap is 1\.5; allowed: above 0, to 1"):
+    with pytest.raises(ValueError, match=r"link_cap is 1\.5; allowed: 0\.001 to 1"):
         SimulatedMover(SimulatedClock(), LINKS, 1.5)
     assert engine.active == 0
 

@@ -63,6 +63,22 @@ def test_time_moves_with_context_batch_format_and_link(timed):
     assert time_ps(context_tokens=32768, hot_fraction=0.9) < base
 
 
+@pytest.mark.parametrize("context_tokens", [1, 2, 3])
+def test_a_context_of_a_few_tokens_has_a_time(timed, context_tokens):
+    replay, _ = timed(config_of(steps=1, batch=1, context_tokens=context_tokens))
+    assert replay.steps[0].bound_ps <= replay.steps[0].time_ps
+
+
+def test_a_setting_that_says_nothing_on_a_machine_is_noted(timed):
+    replay, result = timed(config_of(steps=1, uniform_score=True))
+    other, plain = timed(config_of(steps=1))
+    assert result.config.notes == (
+        "on the machine the card scores cold tokens only: uniform_score has no effect there",
+    )
+    assert plain.config.notes == ()
+    assert replay.steps[0].busy_ps["fpga"] == other.steps[0].busy_ps["fpga"]
+
+
 def test_hot_only_asks_nothing_of_the_card(timed):
     replay, _ = timed(config_of(selection=Selection.HOT_ONLY))
     for step in replay.steps:
@@ -167,7 +183,8 @@ def test_what_the_machine_cannot_do_is_refused(changes, message):
         ({"batch": 0}, "batch is 0; allowed: 1 or more"),
         ({"machine_every": 0}, "machine_every is 0; allowed: 1 or more"),
         ({"context_tokens": 0}, "context_tokens is 0; allowed: 1 or more, or null"),
-        ({"link_cap": 0.0}, "link_cap is 0.0; allowed: above 0, to 1"),
+        ({"link_cap": 0.0}, "link_cap is 0.0; allowed: 0.001 to 1"),
+        ({"link_cap": 1e-300}, "link_cap is 1e-300; allowed: 0.001 to 1"),
         ({"link_cap": math.nan}, "link_cap is nan"),
     ],
 )

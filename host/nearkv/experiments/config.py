@@ -11,6 +11,7 @@ from typing import Any
 
 from nearkv.experiments.selection import HeadMerge, SelectionUnit
 from nearkv.experiments.strict import apply_overrides, dump_yaml, load_yaml, parse
+from nearkv.pipeline.settings import LEAST_LINK_CAP
 from nearkv.policy.base import StreamInfo
 from nearkv.policy.registry import build_policy, default_options, find_policy
 from nearkv.trace.format import AttentionTrace, HeadStream
@@ -77,7 +78,7 @@ class ExperimentConfig:
         model: shape that the trace's streams stand for there, of `nearkv size`; with a machine.
         batch: sequences of a step on the machine.
         context_tokens: context there; null for the trace's own.
-        link_cap: share of every link's time there that KV traffic may take, above 0, to 1.
+        link_cap: share of every link's time there that KV traffic may take, 0.001 to 1.
         machine_every: time every so many-th step there; the first always.
         steps: decode steps, at most the trace's; null for all.
         seed: of policies that draw random numbers.
@@ -140,13 +141,11 @@ class ExperimentConfig:
         object.__setattr__(self, "policy", PolicyConfig(self.policy.name, options))
 
     def _check_machine(self) -> None:
-        least = {"batch": 1, "machine_every": 1}
-        for name, minimum in least.items():
-            value = getattr(self, name)
-            _require(value >= minimum, name, value, f"{minimum} or more")
-        context = self.context_tokens
+        for name in ("batch", "machine_every"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        context, cap = self.context_tokens, self.link_cap
         _require(context is None or context >= 1, "context_tokens", context, "1 or more, or null")
-        _require(0 < self.link_cap <= 1, "link_cap", self.link_cap, "above 0, to 1")
+        _require(LEAST_LINK_CAP <= cap <= 1, "link_cap", cap, f"{LEAST_LINK_CAP} to 1")
         if self.machine is not None:
             _require(self.model is not None, "model", None, "a model's name, with a machine")
             return
@@ -168,12 +167,15 @@ class ExperimentConfig:
     @property
     def notes(self) -> tuple[str, ...]:
         """Settings that have no effect in this combination, one sentence each."""
-        if find_policy(self.policy.name).bounded:
-            return ()
-        return (
-            f"policy {self.policy.name} keeps every token hot:"
-            " hot_fraction, recent_fraction and sinks have no effect",
-        )
+        notes = []
+        if not find_policy(self.policy.name).bounded:
+            notes.append(
+                f"policy {self.policy.name} keeps every token hot:"
+                " hot_fraction, recent_fraction and sinks have no effect"
+            )
+        if self.machine is not None and self.uniform_score:
+            notes.append("on the machine the card scores cold tokens only: uniform_score has no effect there")
+        return tuple(notes)
 
     def streams_of(self, trace: AttentionTrace) -> tuple[HeadStream, ...]:
         """The trace's streams that this experiment runs.

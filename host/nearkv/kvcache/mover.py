@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from nearkv.kvcache.clock import Clock, Event
 from nearkv.machine import PS_PER_S, Machine
+from nearkv.pipeline.settings import LEAST_LINK_CAP
 
 _GOOD_EFFICIENCY = 0.9
 _LARGEST_BATCH_BYTES = 64 << 20
@@ -157,13 +158,13 @@ class SimulatedMover(Mover):
         links: times on an idle path.
         link_cap: share of the time that a path may be busy: after a leg it rests for time · (1/cap − 1).
 
-    Raises ValueError for a cap outside (0, 1].
+    Raises ValueError for a cap below 0.001 or above 1.
 
     """
 
     def __init__(self, clock: Clock, links: LinkTimes, link_cap: float = 1.0) -> None:
-        if not 0 < link_cap <= 1:
-            raise ValueError(f"link_cap is {link_cap}; allowed: above 0, to 1")
+        if not LEAST_LINK_CAP <= link_cap <= 1:
+            raise ValueError(f"link_cap is {link_cap}; allowed: {LEAST_LINK_CAP} to 1")
         self.clock, self.links, self.link_cap = clock, links, link_cap
         self._free_at_ps: dict[tuple[Leg, str, str], int] = {}
 

@@ -7,6 +7,8 @@ from enum import Enum
 
 from nearkv.pipeline.beta import require_fraction
 
+LEAST_LINK_CAP = 0.001  # below, a time divided by it need not be a number any more
+
 
 class Method(Enum):
     """How a decode step finds and fetches the rows it attends."""
@@ -25,7 +27,7 @@ class PipelineSettings:
         method: see `Method`.
         select_fraction: α, share of the tokens that is attended, above 0, to 1; without effect in FULL.
         code_bits: width of the key codes that the card scores, 8 or 4.
-        link_cap: share of every link's time that KV traffic may take, above 0, to 1.
+        link_cap: share of every link's time that KV traffic may take, 0.001 to 1.
         lookahead_layers: a layer is scored with a query predicted from the input of the layer so many before
             it (never with its own); 0 waits for the layer's own query.
         late_fraction: share of the selected rows that the prediction missed and that are fetched after the
@@ -57,7 +59,8 @@ class PipelineSettings:
     def __post_init__(self) -> None:
         """Check every value."""
         require_fraction("select_fraction", self.select_fraction)
-        require_fraction("link_cap", self.link_cap)
+        if not LEAST_LINK_CAP <= self.link_cap <= 1:
+            raise ValueError(f"link_cap is {self.link_cap!r}; allowed: {LEAST_LINK_CAP} to 1")
         if self.code_bits not in (4, 8):
             raise ValueError(f"code_bits is {self.code_bits!r}; allowed: 4 or 8")
         if self.lookahead_layers < 0:

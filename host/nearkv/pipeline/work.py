@@ -182,7 +182,7 @@ def layer_work(
     hot = load.hot_bytes // model.layers
     cold = kv - hot
     cold_codes = cold // (KEYS_AND_VALUES * size) * settings.code_bits // CODE_BITS
-    cold_tokens = cold // token_bytes
+    cold_tokens = -(-cold // token_bytes)  # a pool's bytes come from a share, and need not be whole rows
     attended = kv if settings.method is Method.FULL else max(1, int(kv * settings.select_fraction))
     hot_fetched, cold_fetched = _fetched(hot, cold, attended, settings)
     late = int(cold_fetched * settings.late_fraction)
