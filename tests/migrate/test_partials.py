@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,23 @@ def test_an_error_is_at_most_half_a_step():
 def test_bytes_on_the_wire():
     assert partial_bytes(128, quantised=False) == 12 + 768
     assert partial_bytes(128, quantised=True) == 12 + 128 + 4
+    assert partial_bytes(16, quantised=True) == 12 + 16 + 1
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: partial_bytes(48, quantised=True), r"head_dim is 48; allowed: up to 32 or a multiple of it"),
+        (lambda: quantise_partial(partial_of([[0] * 48])), r"head_dim is 48"),
+        (
+            lambda: replace(quantise_partial(partial_of([[0] * 64])), shifts=np.zeros((1, 1), np.uint8)),
+            r"codes are \[1, 64\], shifts \[1, 1\]; allowed: \[1, 64\] and \[1, 2\]",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(act, message):
+    with pytest.raises(ValueError, match=message):
+        act()
 
 
 @pytest.mark.parametrize("kind", Merge)

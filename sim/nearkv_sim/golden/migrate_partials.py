@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearkv.codec.rounding import rhu
-from nearkv_hdl.spec.attention import INT8_GROUP_CHANNELS, SUM
+from nearkv_hdl.spec.attention import SUM
 from nearkv_hdl.spec.formats import CODE
 from nearkv_sim.golden.attention import Partial
 from nearkv_sim.golden.stored_rows import groups_of
@@ -31,15 +31,27 @@ class QuantisedPartial:
         codes: int8 [heads, head_dim].
         shifts: uint8 [heads, groups of 32 channels].
 
+    Raises ValueError for shapes that disagree, or a head_dim without such groups.
+
     """
 
     exact: Partial
     codes: NDArray[np.int8]
     shifts: NDArray[np.uint8]
 
+    def __post_init__(self) -> None:
+        """Check the shapes."""
+        heads, head_dim = self.exact.sums.shape
+        groups = groups_of(head_dim)
+        if self.codes.shape != (heads, head_dim) or self.shifts.shape != (heads, groups):
+            raise ValueError(
+                f"codes are {list(self.codes.shape)}, shifts {list(self.shifts.shape)}; allowed:"
+                f" [{heads}, {head_dim}] and [{heads}, {groups}]"
+            )
+
 
 def quantise_partial(partial: Partial) -> QuantisedPartial:
-    """Round the sums of every head."""
+    """Round the sums of every head; ValueError for a head_dim without groups of 32 channels."""
     heads, head_dim = partial.sums.shape
     groups = groups_of(head_dim)
     grouped = partial.sums.reshape(heads, groups, head_dim // groups)
@@ -61,7 +73,7 @@ def expand_partial(quantised: QuantisedPartial) -> Partial:
 
 
 def partial_bytes(head_dim: int, *, quantised: bool) -> int:
-    """Bytes of one head's partial result on the wire, header included."""
+    """Bytes of one head's partial result on the wire, header included; ValueError as `quantise_partial`."""
     if not quantised:
         return _HEADER_BYTES + head_dim * SUM.width // 8
-    return _HEADER_BYTES + head_dim + max(1, head_dim // INT8_GROUP_CHANNELS) * _SHIFT_BYTES
+    return _HEADER_BYTES + head_dim + groups_of(head_dim) * _SHIFT_BYTES

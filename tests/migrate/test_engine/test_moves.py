@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from nearkv_hdl.migrate.migration_engine import MigrationEngine
 from nearkv_hdl.migrate.moves import MoveShapes
 from nearkv_hdl.spec.migration import Move, MoveCode
 from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
+from nearkv_hdl.verilog import to_rtlil
 from nearkv_sim.cosim import CosimDeadlock, Stalls
 from nearkv_sim.golden.migrate_engine import MoveDescriptor
 
@@ -219,8 +221,10 @@ def test_errors_of_the_bus_are_reported(make_world, fails, make, code):
     [("hbm_pim", 32, (64, 32)), ("ddr_pim", 64, (32,)), ("ssd_pim", 32, (16,))],
 )
 def test_every_device_has_its_engine(name, device_bytes, far_bytes):
-    engine = MigrationEngine(MoveShapes(PIM_LAYOUTS[name]), device_bytes, far_bytes)
-    assert len(engine.m_axi_far_write_0.wdata) == 8 * far_bytes[0]
+    """Elaborated whole, with a bus of its width for every path. It runs as tiny_pim only."""
+    rtlil = to_rtlil(MigrationEngine(MoveShapes(PIM_LAYOUTS[name]), device_bytes, far_bytes))
+    widths = re.findall(r"wire width (\d+) .*m_axi_far_write_\d+__wdata$", rtlil, re.MULTILINE)
+    assert sorted(map(int, widths)) == sorted(8 * width for width in far_bytes)
 
 
 @pytest.mark.parametrize(
