@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearkv.device.errors import DeviceError, DeviceTimeout, JobError
+from nearkv.device.errors import DeviceError, DeviceTimeout, JobError, TransferError
 from nearkv.device.queue_driver import QueueDriver
 from nearkv.device.queue_driver_access import submission_of
 from nearkv_hdl.spec import queue_registers as qr
@@ -125,6 +125,9 @@ def test_what_the_driver_refuses():
         driver.submit()
     with pytest.raises(ValueError, match="no job is under way"):
         driver.wait(SECOND_PS)
+    with pytest.raises(ValueError, match="an entry has 60 bytes; allowed: 64"):
+        driver.submit_entries(pack_submission(command_id=1), bytes(60))
+    assert driver.free == 3
     driver.submit(JOB)
     with pytest.raises(ValueError, match="timeout_ps is 0; allowed: from 1"):
         driver.wait(0)
@@ -134,6 +137,23 @@ def test_what_the_driver_refuses():
         QueueDriver(model, SQ, CQ, 1)
     with pytest.raises(ValueError, match="cq_address is 0x2040; allowed: multiples of 4096"):
         QueueDriver(model, SQ, CQ + 64)
+
+
+def test_entries_that_memory_refuses_are_not_submitted(monkeypatch):
+    model, driver = start()
+    write_memory = model.write_memory
+
+    def fails_at_the_second(address, data):
+        if address == SQ + SUBMISSION_BYTES:
+            raise TransferError("no")
+        write_memory(address, data)
+
+    monkeypatch.setattr(model, "write_memory", fails_at_the_second)
+    with pytest.raises(TransferError):
+        driver.submit(JOB, JOB)
+    assert driver.free == 3
+    monkeypatch.undo()
+    assert [driver.run(JOB, SECOND_PS).sq_head for _ in range(5)] == [1, 2, 3, 0, 1]
 
 
 @pytest.mark.parametrize("interrupts", [True, False])

@@ -103,15 +103,25 @@ class QueueDriver:
         return identifiers
 
     def submit_entries(self, *entries: bytes) -> None:
-        """Queue entries as they are, 64 bytes each, with one doorbell; ValueError for more than `free`."""
+        """Queue entries as they are, 64 bytes each, with one doorbell.
+
+        Raises ValueError, and submits nothing, for more than `free` and for an entry of another size. What
+        the platform raises while entries are written leaves the queue as it was, too; after an error at the
+        doorbell the device may have seen it, and `enable` begins anew.
+        """
         if not 1 <= len(entries) <= self.free:
             raise ValueError(f"{len(entries)} jobs at once; allowed: 1 to {self.free}, the free entries")
         for entry in entries:
-            address = self._sq_address + self._tail * SUBMISSION_BYTES
+            if len(entry) != SUBMISSION_BYTES:
+                raise ValueError(f"an entry has {len(entry)} bytes; allowed: {SUBMISSION_BYTES}")
+        tail = self._tail
+        for entry in entries:
+            address = self._sq_address + tail * SUBMISSION_BYTES
             self.access.write_memory(address, np.frombuffer(entry, np.uint8))
-            self._tail = (self._tail + 1) % self.entries
-            self._under_way.append(unpack_submission(entry)["command_id"])
-        self._write(qr.SQ_TAIL_DOORBELL, self._tail)
+            tail = (tail + 1) % self.entries
+        self._tail = tail
+        self._under_way.extend(unpack_submission(entry)["command_id"] for entry in entries)
+        self._write(qr.SQ_TAIL_DOORBELL, tail)
 
     def wait(self, timeout_ps: int) -> Completion:
         """Take the next completion, waiting for at most `timeout_ps`.
