@@ -81,6 +81,24 @@ def test_hits_and_late_rows(geometry):
     assert (none_hot.hot_fetched, none_hot.cold_fetched) == (0, attended)
 
 
+@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize("share", [1e-300, 1e-9, 1.0])
+def test_the_smallest_selection_is_a_row_and_has_work(geometry, method, share):
+    load = StepLoad(context_tokens=2, batch=1, hot_bytes=8 * 2 * TOKEN_BYTES)
+    found = work(geometry, load, method=method, select_fraction=share)
+    fetched = found.hot_fetched + found.cold_fetched
+    if method in (Method.NEAR_DATA, Method.HOST_SCORING) and share < 1:
+        assert fetched == TOKEN_BYTES // 8  # one head's
+    assert 0 < fetched <= 2 * TOKEN_BYTES
+    assert min(found.attention.flops, found.attention.nbytes) > 0
+
+
+def test_a_pool_that_holds_part_of_a_row_has_its_scores(geometry):
+    """Pools are given in bytes; a token is scored as a whole."""
+    found = work(geometry, StepLoad(context_tokens=1, batch=1, hot_bytes=8 * (TOKEN_BYTES - 4)))
+    assert (found.cold_scored, found.scores, found.queries) == (1, 8 * 4, 8 * 128)
+
+
 def test_grouped_heads_do_more_operations_per_byte(geometry):
     grouped = replace(geometry, kv_heads=2)
     load = replace(LOAD, hot_bytes=0)

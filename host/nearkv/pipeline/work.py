@@ -183,7 +183,8 @@ def layer_work(
     cold = kv - hot
     cold_codes = cold // (KEYS_AND_VALUES * size) * settings.code_bits // CODE_BITS
     cold_tokens = -(-cold // token_bytes)  # a pool's bytes come from a share, and need not be whole rows
-    attended = kv if settings.method is Method.FULL else max(1, int(kv * settings.select_fraction))
+    least = token_bytes // model.kv_heads if settings.selects else size  # a row of one head, or one value
+    attended = kv if settings.method is Method.FULL else max(least, int(kv * settings.select_fraction))
     hot_fetched, cold_fetched = _fetched(hot, cold, attended, settings)
     late = int(cold_fetched * settings.late_fraction)
     near, host = settings.method is Method.NEAR_DATA, settings.method is Method.HOST_SCORING
