@@ -283,6 +283,23 @@ class MyPolicy(Policy):
 '''
 
 
+MACHINE_RESULTS = """\
+## On a machine, and while it runs
+
+With `machine` and `model` every `machine_every`-th step is timed on that [machine](hardware-machines.md) as
+well. Its table has the step's time beside the serial one (nothing overlaps) and the bound (no schedule is
+faster), the busiest resource, and what the GPU waited for. DIR also gets `machine.csv`, a line per timed
+step, and `timeline.json`, the first four of them span by span, for [Perfetto](https://ui.perfetto.dev) or any
+reader of Google's Trace Event Format: threads are resources, times microseconds, and a span is named after
+its task and layer ([tasks](../host/nearkv/pipeline/tasks.py)).
+
+`--metrics-port 0` prints on stderr the address of a page for Prometheus, served while the run lasts: steps,
+hits, misses, bytes, tokens moved and failures as counters; occupancy of tiers, and on a machine GPU load,
+wear and temperature as gauges ([names](../host/nearkv/integrations/prometheus.py)).
+
+"""
+
+
 def experiments_page() -> str:
     """Configuration, results and a policy of one's own."""
     keys = attributes(ExperimentConfig)
@@ -315,7 +332,9 @@ def experiments_page() -> str:
         + "\n`--compare tlm,rtl` runs on both transports; every field but the times has to be equal.\n\n"
         "What a policy cannot change: with `score_all` the selection is made over all tokens, so that"
         " `mass_kept` and\n`output_error` are nearly the same for every placement. A policy shows in"
-        " `hit_rate`, bytes and time.\n\n## A policy of one's own\n\n`my_module.py` in the current"
+        " `hit_rate`, bytes and time.\n\n"
+        + MACHINE_RESULTS
+        + "## A policy of one's own\n\n`my_module.py` in the current"
         " directory:\n\n```python\n"
         + POLICY_EXAMPLE
         + "```\n\n```sh\nnearkv run configs/demo.yaml policy.name=my_module:MyPolicy"
