@@ -90,6 +90,7 @@ def test_a_gather_joins_neighbours(transport, rng):
 
 
 def test_runs_cover_the_rows_and_nothing_is_moved_twice(rng):
+    assert list(runs(np.array([64, 0, 256]), 64)) == [(0, 128), (256, 320)]  # those that touch join
     for row_bytes in (1, 63, 64, 65, 300):
         starts = rng.integers(0, 20_000, 50)
         found = list(runs(starts, row_bytes))
