@@ -28,7 +28,7 @@ class RetryingAccess:
     def read(self, register: Register) -> int:
         """Value of a register, all its words."""
         words = [
-            self._transfer(f"read of {register.name}", self.transport.read_register, offset)
+            self.transfer(f"read of {register.name}", self.transport.read_register, offset)
             for offset in range(register.offset, register.offset + register.size_bytes, WORD_BYTES)
         ]
         return sum(word << (32 * index) for index, word in enumerate(words))
@@ -37,32 +37,32 @@ class RetryingAccess:
         """Write all words of a register, the lowest first."""
         for at in range(0, register.size_bytes, WORD_BYTES):
             word = value >> (8 * at) & 0xFFFF_FFFF
-            self._transfer(
+            self.transfer(
                 f"write of {register.name}", self.transport.write_register, register.offset + at, word
             )
 
     def write_memory(self, address: int, data: Bytes) -> None:
         """Copy uint8 [nbytes] to the device."""
-        self._transfer(f"write to memory at {address:#x}", self.transport.write_memory, address, data)
+        self.transfer(f"write to memory at {address:#x}", self.transport.write_memory, address, data)
 
     def read_memory(self, address: int, nbytes: int) -> Bytes:
         """Copy from the device, uint8 [nbytes]."""
-        return self._transfer(f"read of memory at {address:#x}", self.transport.read_memory, address, nbytes)
+        return self.transfer(f"read of memory at {address:#x}", self.transport.read_memory, address, nbytes)
 
     def read_gather(self, addresses: Int64, row_bytes: int) -> Bytes:
         """Copy rows from the device, uint8 [rows, row_bytes]."""
-        return self._transfer(
+        return self.transfer(
             f"gather of {len(addresses)} rows", self.transport.read_gather, addresses, row_bytes
         )
 
-    def _transfer(
+    def transfer(
         self,
         what: str,
         operation: Callable[_Arguments, _Result],
         *args: _Arguments.args,
         **kwargs: _Arguments.kwargs,
     ) -> _Result:
-        """Run one transfer, and once more if it failed."""
+        """Run one transfer, which messages call `what`, and once more if it failed."""
         try:
             return operation(*args, **kwargs)
         except TransferError:

@@ -142,6 +142,10 @@ class Commands:
         await self._settle()
         return self._topology.counts, self._topology.events, len(self._topology.injector.pending())
 
+    async def inject(self, plan: dict[str, Any]) -> None:
+        """Let a plan begin now."""
+        self._topology.injector.restart(FaultPlan.from_dict(plan))
+
     async def flush_log(self) -> None:
         """Let readers of the log see every line so far."""
         if self._log is not None:

@@ -178,6 +178,10 @@ class PcieTransport(Transport):
         """Let time pass until all links are quiet; credits, tags and buffers then, and what went wrong."""
         return LinkReport(*self._call("link_report"))
 
+    def inject(self, faults: FaultPlan) -> None:
+        """Begin another plan, whose indices count from here; what is left of the one before is dropped."""
+        self._call("inject", faults.to_dict())
+
     def flush_log(self) -> None:
         """Let readers of the TLP log see every line so far."""
         self._call("flush_log")
