@@ -93,7 +93,11 @@ def test_removed_tokens_may_come_back_elsewhere():
     [
         (lambda _: DeviceShape(groups=0, banks=1), "groups is 0; allowed: from 1"),
         (lambda m: m.place(np.array([0])), "token 0 is in the device already"),
-        (lambda m: m.place(np.array([5]), expected=0.0), "expected is 0.0; allowed: above 0"),
+        (lambda m: m.place(np.array([5]), expected=0.0), "expected is 0.0; allowed: a finite"),
+        (lambda m: m.place(np.array([5]), expected=np.inf), "expected is inf; allowed: a finite"),
+        (lambda m: m.place(np.array([5, 5])), r"tokens are \[5 5\]; allowed: each once"),
+        (lambda m: m.place(np.array([5, 8])), "tokens are 5 to 8; allowed: 0 to 7"),
+        (lambda m: m.place(np.array([-1])), "tokens are -1 to -1; allowed: 0 to 7"),
     ],
 )
 def test_bad_arguments_are_refused(ask, message):

@@ -108,6 +108,41 @@ def test_a_small_difference_of_load_moves_nothing():
     assert scheduler.room_tokens == list(ROOM)
 
 
+def test_a_tier_without_room_never_gets_any():
+    scheduler = PamScheduler(20, (0, 16, 4), Scheduling(migration_interval=1))
+    for tokens in range(1, 21):
+        scheduler.step(tokens, np.array([0]), np.ones(1))
+        scheduler.react([10**18, 1, tokens])  # not to be had from an empty tier, but a caller may say so
+        assert scheduler.room_tokens[HBM] == 0
+        assert all(held <= room for held, room in zip(counts(scheduler), (0, 16, 4), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("selected", "weight", "message"),
+    [
+        ([0, 1], [1, np.nan], "weight is .*nan.*; allowed: a finite number from 0 for each"),
+        ([0, 1], [1, np.inf], "weight is .*inf"),
+        ([0, 1], [1, -0.1], "weight is .*-0.1"),
+        ([0, 1], [1], "weight is .*; allowed: a finite number from 0 for each selected token"),
+        ([-1, 1], [1, 1], "selected is .*; allowed: distinct tokens 0 to 29, ascending"),
+        ([1, 30], [1, 1], "selected is .*30"),
+        ([1, 1], [1, 1], "selected is .*1 1"),
+        ([2, 1], [1, 1], "selected is .*2 1"),
+    ],
+)
+@pytest.mark.parametrize("rule", Rule)
+def test_a_refused_step_changes_nothing(rule, selected, weight, message):
+    scheduler, other = (PamScheduler(40, (16, 8, 16), Scheduling(migration_interval=2), rule) for _ in "ab")
+    for each in (scheduler, other):
+        each.step(30, np.array([3]), np.ones(1))
+    with pytest.raises(ValueError, match=message):
+        scheduler.step(30, np.array(selected), np.array(weight))
+    for each in (scheduler, other):
+        each.step(31, np.array([4]), np.ones(1))
+    np.testing.assert_array_equal(scheduler.tier, other.tier)
+    np.testing.assert_array_equal(scheduler.importance, other.importance)
+
+
 def test_the_batch_admits_up_to_its_size():
     assert Scheduling(batch_size=16).admitted(10, 20) == 6
     assert Scheduling(batch_size=16).admitted(16, 20) == 0

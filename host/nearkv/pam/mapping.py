@@ -7,6 +7,7 @@ it over the banks in turn, at the same row of each.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,15 +87,22 @@ class DeviceMapping:
                 that are placed, at least 1.
 
         Raises:
-            ValueError: a token that is placed, or an expectation that is not above 0.
+            ValueError: a token that is placed, given twice or beyond the table, or an expectation that is not
+                a finite number above 0.
 
         """
+        if len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(self.group):
+            raise ValueError(
+                f"tokens are {tokens.min()} to {tokens.max()}; allowed: 0 to {len(self.group) - 1}"
+            )
+        if len(np.unique(tokens)) < len(tokens):
+            raise ValueError(f"tokens are {tokens}; allowed: each once")
         if (self.group[tokens] != UNPLACED).any():
             raise ValueError(f"token {tokens[self.group[tokens] != UNPLACED][0]} is in the device already")
         placed = int(np.count_nonzero(self.group != UNPLACED))
         weight = expected if expected is not None else max(1.0, self._recent.sum() / max(1, placed))
-        if not weight > 0:
-            raise ValueError(f"expected is {expected!r}; allowed: above 0")
+        if not 0 < weight < math.inf:
+            raise ValueError(f"expected is {expected!r}; allowed: a finite number above 0")
         chosen = least_loaded(self.activations.astype(np.float64), len(tokens), weight)
         self.group[tokens] = chosen
         # Slots of a group run over its banks first, so that its tokens lie at one row of every bank.

@@ -169,11 +169,16 @@ class PamScheduler:
             weight: their attention weights.
 
         Raises:
-            ValueError: fewer tokens than before, or more than the tables hold.
+            ValueError: fewer tokens than before, or more than the tables hold; tokens selected that are not
+                in the context, or not in order; a weight that is negative or not finite. Nothing has changed.
 
         """
         if not len(self.tier) <= tokens <= len(self._scores.value):
             raise ValueError(f"tokens is {tokens}; allowed: {len(self.tier)} to {len(self._scores.value)}")
+        if (np.diff(selected, prepend=-1, append=tokens) <= 0).any():
+            raise ValueError(f"selected is {selected}; allowed: distinct tokens 0 to {tokens - 1}, ascending")
+        if weight.shape != selected.shape or not (np.isfinite(weight) & (weight >= 0)).all():
+            raise ValueError(f"weight is {weight}; allowed: a finite number from 0 for each selected token")
         before = np.concatenate((self.tier, np.full(tokens - len(self.tier), HBM, np.int8)))
         self._steps += 1
         evaluated = self._steps % self.scheduling.migration_interval == 0
@@ -217,7 +222,8 @@ class PamScheduler:
         for here in (HBM, DDR, SSD):
             slowest = tier_ps[here] == slowest_ps > next_ps
             if slowest and slowest_ps > (1 + LOAD_BAND) * next_ps:
-                self.room_tokens[here] = max(1, int(held[here] * (1 - REACTION)))
+                fewer = max(1, int(held[here] * (1 - REACTION)))
+                self.room_tokens[here] = min(self._whole[here], fewer)
             elif not slowest:  # the slowest within the band neither shrinks nor grows
                 grown = int(self.room_tokens[here] * (1 + REACTION)) + 1
                 self.room_tokens[here] = min(self._whole[here], grown)
