@@ -42,10 +42,7 @@ class HostAccess:
     """
 
     def __init__(
-        self,
-        host: PcieHost,
-        read: Callable[[int, int], bytes],
-        write: Callable[[int, bytes], None],
+        self, host: PcieHost, read: Callable[[int, int], bytes], write: Callable[[int, bytes], None]
     ) -> None:
         self._host, self._read, self._write = host, read, write
         self._taken = 0
