@@ -119,3 +119,25 @@ def test_a_bad_kernel_or_option_is_refused_before_a_process_starts(simulator, tm
     transport = PcieTransport(TINY, SMARTSSD, 1 << 20, simulator=simulator)
     with transport, pytest.raises(ValueError, match="data is float64"):
         transport.write_memory(transport.memory_base, np.zeros(4))
+
+
+def test_a_build_ends_with_the_program_that_waits_for_it():
+    """That program was killed, so that it could end nothing itself."""
+    code = (
+        "import os, time\n"
+        "from nearkv_sim.cosim.runner_child import end_with\n"
+        "parent = os.getpid()\n"
+        "if child := os.fork():\n"
+        "    print(child, flush=True)\n"
+        "else:\n"
+        "    os.setsid()\n"
+        "    end_with(parent)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 60
+    while not has_gone(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -198,7 +198,12 @@ def _run_stage(
     """Exit code of a child that runs one stage, with everything it started ended in any case."""
     with log.open("w", encoding="utf-8") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "nearkv_sim.cosim.runner_child", json.dumps(job)],
+            [
+                sys.executable,
+                "-m",
+                "nearkv_sim.cosim.runner_child",
+                json.dumps({**job, "parent": os.getpid()}),
+            ],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 
 from cocotb_tools.runner import get_runner
+
+_WATCH_SECONDS = 1.0
+
+
+def end_with(parent: int) -> None:
+    """End this process's group, with all it started, once its parent has gone: a build takes minutes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_SECONDS)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> None:
     """Build or test, as the JSON object in the first argument says."""
     job = json.loads(sys.argv[1])
+    end_with(job["parent"])
     runner = get_runner(job["simulator"])
     arguments = job["arguments"]
     arguments["timescale"] = tuple(arguments["timescale"])
