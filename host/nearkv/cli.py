@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 success, 1 failed check, 2 bad input, 130 interrupted, BROKEN_PIPE if nobody reads the output any more.
     """
     what = "nearkv"
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks β or − gets the rest
+        sys.stdout.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
         parser = _Parser(
@@ -45,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         what = f"nearkv {args.command}"
         code = commands[args.command].run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where it was closed before the start
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough: end as a program in C would
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
