@@ -18,7 +18,7 @@ class PortShare(wiring.Component):
     Formula: a direction belongs to one manager at a time. It goes to the other when that one asks, its owner
     asks for nothing, and all of the owner's bursts have been answered. So identifiers stay as they are, and
     what one manager does after the other's end is behind it on the port. An owner that always asks keeps it:
-    for managers that work by turns anyway.
+    for managers that work by turns anyway, and that offer a burst's address no later than its data.
     Timing: latency 0; a change of owner takes a cycle.
     Numerics: up to 255 bursts outstanding in each direction.
     Cuts: none.

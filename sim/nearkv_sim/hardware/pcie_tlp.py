@@ -53,7 +53,11 @@ def split_request(at: int, nbytes: int, limit_bytes: int) -> Iterator[tuple[int,
 
 
 def split_completion(at: int, nbytes: int, limit_bytes: int, boundary: int) -> Iterator[tuple[int, int]]:
-    """Cut one read into completions as long as allowed; all but the last end on a completion boundary."""
+    """Cut one read into completions that end on the last completion boundary within `limit_bytes`.
+
+    What lies behind that boundary comes in a completion of its own even if it would have fitted, as of a
+    completer that works in whole blocks; the rules (Base Spec 2.3.1.1) allow both.
+    """
     end = at + nbytes
     while at < end:
         stop = min(end, (at + limit_bytes) // boundary * boundary)
