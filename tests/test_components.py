@@ -14,8 +14,10 @@ import nearkv_hdl
 from nearkv_sim.synthesis.catalogue import COMPONENTS
 from nearkv_sim.synthesis.catalogue_left_out import LEFT_OUT
 
-# Without `top`, whose components serve one board and one kernel.
-PACKAGES = ("arith", "attention", "bus", "migrate", "pim", "stream", "memory", "pdpw16kd", "few_pins")
+PACKAGES = (
+    *("arith", "attention", "bus", "migrate", "pim", "stream", "memory", "pdpw16kd", "few_pins"),
+    *("pcie", "top"),
+)
 SECTIONS = ("formula", "timing", "numerics", "args", "members")
 
 

@@ -42,6 +42,7 @@ from nearkv_hdl.stream.pipeline import PipelineControl
 from nearkv_hdl.stream.skid import SkidBuffer
 from nearkv_sim.synthesis.catalogue_bus import BUS_COMPONENTS
 from nearkv_sim.synthesis.catalogue_entry import Entry
+from nearkv_sim.synthesis.catalogue_links import LINK_COMPONENTS
 from nearkv_sim.synthesis.catalogue_migrate import MIGRATION_COMPONENTS
 from nearkv_sim.synthesis.catalogue_pim import PIM_COMPONENTS
 
@@ -234,4 +235,5 @@ COMPONENTS = (
     *PIM_COMPONENTS,
     *BUS_COMPONENTS,
     *MIGRATION_COMPONENTS,
+    *LINK_COMPONENTS,
 )
