@@ -38,6 +38,12 @@ def load_commands(arguments: Sequence[str] = ()) -> dict[str, Command]:
     return {name: found[name].load() for name in names}
 
 
+def announce(text: str, *, wanted: bool = True) -> None:
+    """Say in a line of stderr what is going to take long, if wanted and stderr is a terminal."""
+    if wanted and sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+
+
 def progress_line(label: str, *, wanted: bool) -> Progress | None:
     """What shows `label done/planned` in one line of stderr; None unless wanted and stderr is a terminal."""
     if not (wanted and sys.stderr.isatty()):

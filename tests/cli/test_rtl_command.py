@@ -54,6 +54,7 @@ def test_a_cards_kernel_has_its_package_beside_the_verilog(nearkv_rtl, tmp_path)
     assert {name: (tmp_path / "out" / name).read_text() for name in package} == package
     kernel = {"nearkv_kernel.v", "nearkv_kernel.core"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | kernel | {"package"}
+    assert "`nearkv_kernel.v`" in (tmp_path / "out" / "README.md").read_text()
     ports = (
         (tmp_path / "out" / "nearkv_kernel.v")
         .read_text()

@@ -94,7 +94,10 @@ def test_without_a_command_there_is_help(nearkv):
 
 def test_progress_is_for_terminals(nearkv, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert nearkv("run", "run.yaml").err.endswith("\rtlm: step 4/4\n")
+    lines = nearkv("run", "run.yaml").err.split("\n")
+    assert lines[0].startswith("tlm: opening")
+    assert lines[1].startswith("tlm: writing the prompt")
+    assert lines[2].endswith("\rtlm: step 4/4")
     assert nearkv("run", "run.yaml", "--no-progress").err == ""
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command, interrupts_ignored, progress_line
+from nearkv.command import Command, announce, interrupts_ignored, progress_line
 from nearkv.experiments.compare import Comparison, compare
 from nearkv.experiments.config import ExperimentConfig, load_config
 from nearkv.experiments.described import attributes
@@ -72,7 +72,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="serve metrics for Prometheus on 127.0.0.1 while the run lasts; 0: any free port",
     )
-    parser.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
+    parser.add_argument("--no-progress", action="store_true", help="no lines about progress on stderr")
     _accept_overrides_anywhere(parser)
 
 
@@ -123,8 +123,15 @@ def _run(args: argparse.Namespace) -> int:
             print(f"metrics: http://127.0.0.1:{endpoint.port}/metrics", file=sys.stderr)
         observers = [RunObserver(replay, endpoint).observe]
         # All are opened first: an unknown name must not come to light after minutes on the other.
-        devices = [stack.enter_context(open_device(one, args.tlp_log)) for one in configs]
+        devices = []
+        for one in configs:
+            # A transport that runs RTL compiles it the first time: minutes in which nothing else is shown.
+            announce(
+                f"{one.transport}: opening, the first time minutes with RTL", wanted=not args.no_progress
+            )
+            devices.append(stack.enter_context(open_device(one, args.tlp_log)))
         for one, device in zip(configs, devices, strict=True):
+            announce(f"{one.transport}: writing the prompt's blocks", wanted=not args.no_progress)
             progress = progress_line(f"{one.transport}: step", wanted=not args.no_progress)
             # Nothing that a machine or a monitor is told depends on the transport: the first run tells it.
             results.append(run_experiment(one, trace, device, progress, observers if not results else ()))

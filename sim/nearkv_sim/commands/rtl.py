@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command
+from nearkv.command import Command, announce
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.designs import find_design
@@ -22,6 +22,10 @@ from nearkv_sim.replay.pim import render_pim_replay
 
 DEFAULT_SEED = 1
 NATIVE_DESIGN = "native_pcie"
+DURATION = "up to a minute of CPU time"
+BESIDE_REPLAY = """
+Beside the replay: `{0}.v`, module `{0}`, the scorer with its buses. No testbench here drives it; {1}.
+"""
 # Every head_dim and format of every scorer with every kind of operands; every kind of head.
 SCORER_DEFAULTS: dict[str, Any] = {"blocks": 18}
 PIM_DEFAULTS: dict[str, Any] = {"heads": 4, "unit_tokens": 8, "merge": Merge.EXACT.name.lower()}
@@ -62,8 +66,12 @@ def _run(args: argparse.Namespace) -> int:
         if design.name in CARDS:
             written |= package_files(design)
         if design.name in CARDS and has_kernel(design):
+            announce(f"{MODULE_NAME}.v: {DURATION}")
+            written["README.md"] += BESIDE_REPLAY.format(MODULE_NAME, "its package is in `package/`")
             written[f"{MODULE_NAME}.v"] = to_verilog(Kernel(design), name=MODULE_NAME)
         if design.name == NATIVE_DESIGN:
+            announce(f"{NATIVE_NAME}.v: {DURATION}")
+            written["README.md"] += BESIDE_REPLAY.format(NATIVE_NAME, "it has no package")
             written[f"{NATIVE_NAME}.v"] = to_verilog(NativePcie(design), name=NATIVE_NAME)
     else:
         options["merge"] = Merge[options["merge"].upper()]
