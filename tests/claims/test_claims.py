@@ -56,6 +56,12 @@ def test_every_claim_is_measured_or_says_why_not(inputs):
             assert entry["command"].split()[0] in {"nearkv", "python", "make"}
 
 
+def test_a_claim_that_the_command_itself_measures_again_names_itself():
+    for claim in published_claims():
+        if claim.command.startswith("nearkv claims"):
+            assert claim.command.split()[-1] == claim.name
+
+
 def test_the_page_has_every_claim(request):
     page = (request.config.rootpath / "docs" / "claims.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([a-z0-9_/]+)` \|", page, re.MULTILINE)

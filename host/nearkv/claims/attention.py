@@ -13,7 +13,6 @@ SHARES = (0.10, 0.20)  # of the context that is selected: the range of the artic
 NEAR_TOKENS = 20
 SCORED_STEPS = 16  # of every stream, for the two formats: scoring all keys is what takes the time
 TRACE = "nearkv claims --trace data/smollm2-135m-austen-4096.safetensors"
-RUN = "nearkv run configs/demo.yaml steps=16 uniform_score=true"
 
 
 def claims() -> list[PublishedClaim]:
@@ -38,11 +37,11 @@ def claims() -> list[PublishedClaim]:
         ),
         PublishedClaim(
             "hillinfer/accuracy_int8", "article on HillInfer", "scoring in low precision loses accuracy",
-            "< 0.5 %", f"{RUN} format=int8", lambda inputs: _loss(inputs, ScoreFormat.INT8), needs_trace=True,
+            "< 0.5 %", f"{TRACE} hillinfer/accuracy_int8", lambda inputs: _loss(inputs, ScoreFormat.INT8), needs_trace=True,
         ),
         PublishedClaim(
             "hillinfer/accuracy_int4", "article on HillInfer", "and in the emergency mode's INT4",
-            "< 0.5 %", f"{RUN} format=int4", lambda inputs: _loss(inputs, ScoreFormat.INT4), needs_trace=True,
+            "< 0.5 %", f"{TRACE} hillinfer/accuracy_int4", lambda inputs: _loss(inputs, ScoreFormat.INT4), needs_trace=True,
         ),
         PublishedClaim(
             "pam/importance_thresholds", article,

@@ -27,11 +27,12 @@ class CacheMetrics:
         bad_rows: records that failed identity, generation or CRC.
         leg_failures: failed legs by leg, retried or not.
         retried_moves, failed_moves, timed_out_moves, cancelled_moves: moves by what happened to them.
-        moved_bytes: committed bytes by (source, target).
+        moved_bytes: committed bytes by (source, target): rows, which is what a link is timed for.
         stored_blocks: blocks committed to a block tier.
         refused_blocks: finished blocks that admission did not let be written.
         evicted_blocks: kept prefixes given up for room.
-        block_bytes_written: bytes of committed and of failed writes to block tiers: what wears a drive.
+        block_bytes_written: bytes of committed and of failed writes to block tiers, headers of records
+            included: what wears a drive.
         append_wait_ps: time appends waited for lower copies to be committed.
         read_wait_ps: time reads waited for rows.
 

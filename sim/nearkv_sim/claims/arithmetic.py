@@ -22,7 +22,7 @@ def claims() -> list[PublishedClaim]:
         ),
         PublishedClaim(
             "pam/exp_error", _PAM, "exp by a polynomial of degree 6", "< 0.1 %",
-            "python -m nearkv_sim.golden.exp_fit --check", _exp_error,
+            "nearkv claims pam/exp_error", _exp_error,
         ),
         PublishedClaim(
             "pam/exp_area", _PAM, "that polynomial takes 40 % less area", "−40 %",

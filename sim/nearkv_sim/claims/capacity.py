@@ -27,7 +27,7 @@ def claims() -> list[PublishedClaim]:
         ),
         PublishedClaim(
             "hillinfer/fpga_luts", _HILL, "LUTs of the SmartSSD's FPGA", "≈ 900K",
-            "nearkv designs smartssd_ku15p", _luts,
+            "nearkv claims hillinfer/fpga_luts", _luts,
         ),
         PublishedClaim(
             "hillinfer/smartssd_capacity", _HILL, "memory and flash of a SmartSSD", "4 GB, 4 TB",

@@ -39,7 +39,7 @@ def claims() -> list[PublishedClaim]:
         _scan("hillinfer/fpga_3_2", _HILL, "a SmartSSD scores 3.2 GB/s of keys", 3.2, "hillinfer", "fpga"),
         PublishedClaim(
             "pam/hbm_pim_2_tb", _PAM, "bandwidth of an HBM-PIM with units near the banks", "≈ 2 TB/s",
-            "nearkv validate --area pim", _hbm_pim,
+            "nearkv claims pam/hbm_pim_2_tb", _hbm_pim,
         ),
         PublishedClaim(
             "pam/ddr_pim_200", _PAM, "bandwidth of DDR-PIM on four channels of DDR5", "≈ 200 GB/s",
