@@ -101,9 +101,7 @@ class _Scene:
         room_bytes = -(-work.image.shape[1] // BLOCK_ALIGN_BYTES) * BLOCK_ALIGN_BYTES
         self._image = np.zeros((BLOCKS, room_bytes), np.uint8)
         self._image[:, : work.image.shape[1]] = work.image
-        self._address = self.driver.allocate(self._image.size, "keys")
-        addresses = self._address + room_bytes * np.arange(BLOCKS)
-        self._stored = StoredBlocks(IDENTITY, addresses, work.first_tokens, work.generations)
+        self._room_bytes = room_bytes
         self.transport.fill_drive(0, self._image.reshape(-1))
 
     @property
@@ -111,12 +109,19 @@ class _Scene:
         return self.driver.job_retries + self.driver.access.retries
 
     def run(self, query: int, blocks: int) -> bool:
-        """Load keys from the drive, score them; whether the scores are right."""
+        """Load keys from the drive to where none were, score them; whether the scores are right."""
         folded, expected = self.work.job(query, blocks)
-        nbytes = blocks * self._image.shape[1]
+        nbytes = blocks * self._room_bytes
+        address = self.driver.allocate(nbytes, "keys")
         to_card = self.transport.drive_to_card
-        self.driver.access.transfer("transfer from the drive", to_card, 0, self._address, nbytes)
-        return np.array_equal(self.driver.score(self._stored[:blocks], folded), expected)
+        self.driver.access.transfer("transfer from the drive", to_card, 0, address, nbytes)
+        stored = StoredBlocks(
+            IDENTITY,
+            address + self._room_bytes * np.arange(blocks),
+            self.work.first_tokens[:blocks],
+            self.work.generations[:blocks],
+        )
+        return np.array_equal(self.driver.score(stored, folded), expected)
 
     def differences(self, counts: dict[str, int]) -> list[str]:
         """Run a good job; say what of it, of the registers and of the links is not as it should be."""
