@@ -37,11 +37,13 @@ def claims() -> list[PublishedClaim]:
         ),
         PublishedClaim(
             "hillinfer/accuracy_int8", "article on HillInfer", "scoring in low precision loses accuracy",
-            "< 0.5 %", f"{TRACE} hillinfer/accuracy_int8", lambda inputs: _loss(inputs, ScoreFormat.INT8), needs_trace=True,
+            "< 0.5 %", f"{TRACE} hillinfer/accuracy_int8",
+            lambda inputs: _loss(inputs, ScoreFormat.INT8), needs_trace=True,
         ),
         PublishedClaim(
             "hillinfer/accuracy_int4", "article on HillInfer", "and in the emergency mode's INT4",
-            "< 0.5 %", f"{TRACE} hillinfer/accuracy_int4", lambda inputs: _loss(inputs, ScoreFormat.INT4), needs_trace=True,
+            "< 0.5 %", f"{TRACE} hillinfer/accuracy_int4",
+            lambda inputs: _loss(inputs, ScoreFormat.INT4), needs_trace=True,
         ),
         PublishedClaim(
             "pam/importance_thresholds", article,
