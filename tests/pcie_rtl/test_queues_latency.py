@@ -126,8 +126,11 @@ def test_engine():
         ctx.set(bus.rvalid, 1)
         found["run"] = await cycles_until(ctx, kernel.request.valid)
         ctx.set(bus.rvalid, 0)
-        while not ctx.get(bus.awvalid):
-            ctx.set(dut.interrupt, 1)
+        ctx.set(dut.interrupt, 1)
+        last = 0
+        for _ in range(1000):
+            if ctx.get(bus.awvalid):
+                break
             if ctx.get(kernel.request.valid):
                 await ctx.tick()
                 ctx.set(kernel.done, 1)
@@ -144,11 +147,7 @@ def test_engine():
         ctx.set(bus.bvalid, 1)
         await ctx.tick().repeat(5)
         ctx.set(dut.cc, {"en": 0})
-        cycles = 0
-        while ctx.get(dut.csts.rdy):
-            await ctx.tick()
-            cycles += 1
-        found["stop"] = cycles
+        found["stop"] = await cycles_until(ctx, ~dut.csts.rdy)
 
     run(dut, testbench)
     assert found == {"fetch": 2, "run": 2, "complete": 4, "message": 2, "stop": QUIET_CYCLES + 1}

@@ -14,7 +14,8 @@ ENTRIES = {
     ),
     "refused": bytes(64),
 }
-SQ, CQ = 0x1000, 0x2000
+SQ, CQ, MESSAGE_ADDRESS = 0x1000, 0x2000, 0x8004
+MOST_CYCLES = 4 * QUIET_CYCLES
 
 
 def run(testbench):
@@ -42,13 +43,20 @@ def run(testbench):
     simulator.run()
 
 
+async def until(ctx, signal):
+    for _ in range(MOST_CYCLES):
+        if ctx.get(signal):
+            return
+        await ctx.tick()
+    raise AssertionError(f"{signal!r} is 0 for {MOST_CYCLES} cycles")
+
+
 async def enable(ctx, dut):
     ctx.set(dut.aqa, {"asqs": 3, "acqs": 3})
     ctx.set(dut.asq, SQ)
     ctx.set(dut.acq, CQ)
     ctx.set(dut.cc, {"en": 1})
-    while not ctx.get(dut.csts.rdy):
-        await ctx.tick()
+    await until(ctx, dut.csts.rdy)
 
 
 async def ring(ctx, dut):
@@ -57,8 +65,7 @@ async def ring(ctx, dut):
     for ready in (bus.arready, bus.awready, bus.wready):
         ctx.set(ready, 1)
     ctx.set(dut.sq_tail_doorbell, {"index": 1})
-    while not ctx.get(bus.arvalid):
-        await ctx.tick()
+    await until(ctx, bus.arvalid)
     assert ctx.get(bus.araddr) == SQ
     await ctx.tick()
 
@@ -73,7 +80,7 @@ async def toggle(ctx, dut):
 
 async def cycles_to_stop(ctx, dut):
     """Cycles to CSTS.rdy = 0, while nothing is written."""
-    for cycle in range(4 * QUIET_CYCLES):
+    for cycle in range(MOST_CYCLES):
         if not ctx.get(dut.csts.rdy):
             return cycle
         assert not ctx.get(dut.m_axi.awvalid), "a completion of a job that was dropped"
@@ -110,25 +117,54 @@ def test_a_stop_while_an_entry_is_held_up(entry, response, held_cycles):
     run(testbench)
 
 
-def test_a_completion_on_its_way_is_still_posted():
+async def post(ctx, dut):
+    """One entry that is refused, up to the write of its completion."""
+    bus = dut.m_axi
+    await enable(ctx, dut)
+    ctx.set(dut.msix_enable, 1)
+    await ring(ctx, dut)
+    ctx.set(bus.rvalid, 1)
+    await ctx.tick()
+    ctx.set(bus.rvalid, 0)
+    await until(ctx, bus.awvalid)
+    assert ctx.get(bus.awaddr) == CQ
+    await ctx.tick()
+
+
+async def answer_late(ctx, dut):
+    """The response to a write, long after CC.en was toggled; CSTS.rdy waits for it."""
+    await toggle(ctx, dut)
+    await ctx.tick().repeat(2 * QUIET_CYCLES)
+    assert ctx.get(dut.csts.rdy), "a write is on the bus"
+    await answer(ctx, dut)
+    assert await cycles_to_stop(ctx, dut) >= QUIET_CYCLES
+    for _ in range(QUIET_CYCLES):
+        await ctx.tick()
+        assert not ctx.get(dut.m_axi.awvalid), "a message of a job before CC.en was cleared"
+
+
+async def answer(ctx, dut):
+    ctx.set(dut.m_axi.bvalid, 1)
+    await ctx.tick()
+    ctx.set(dut.m_axi.bvalid, 0)
+
+
+def test_a_completion_on_its_way_is_still_posted_but_not_its_message():
     async def testbench(ctx, dut, _):
-        bus = dut.m_axi
-        await enable(ctx, dut)
-        ctx.set(dut.msix_enable, 1)
-        await ring(ctx, dut)
-        ctx.set(bus.rvalid, 1)
+        await post(ctx, dut)
+        await answer_late(ctx, dut)
+
+    run(testbench)
+
+
+def test_a_message_on_its_way_is_waited_for():
+    async def testbench(ctx, dut, _):
+        ctx.set(dut.msix_address, MESSAGE_ADDRESS)
+        await post(ctx, dut)
+        await answer(ctx, dut)
+        await until(ctx, dut.m_axi.awvalid)
+        assert ctx.get(dut.m_axi.awaddr) == MESSAGE_ADDRESS
         await ctx.tick()
-        ctx.set(bus.rvalid, 0)
-        while not ctx.get(bus.awvalid):
-            await ctx.tick()
-        assert ctx.get(bus.awaddr) == CQ
-        await toggle(ctx, dut)
-        await ctx.tick().repeat(2 * QUIET_CYCLES)
-        assert ctx.get(dut.csts.rdy), "a write is on the bus"
-        ctx.set(bus.bvalid, 1)
-        await ctx.tick()
-        ctx.set(bus.bvalid, 0)
-        # Neither its message nor another completion follows.
-        await cycles_to_stop(ctx, dut)
+        await answer_late(ctx, dut)
 
     run(testbench)

@@ -104,7 +104,8 @@ class QueueEngine(wiring.Component):
             vector.vector_mask.eq(self.msix_control.mask),
             vector.clear.eq(~ready),
             vector.taken.eq(memory.message_taken),
-            memory.message.eq(vector.send & ~stops),
+            # What waits is forgotten one cycle after `ready` falls, and CC.en may be 1 again by then.
+            memory.message.eq(vector.send & ready & ~stops),
             memory.message_address.eq(self.msix_address),
             memory.message_data.eq(self.msix_data),
             memory.read_address.eq(Value.cast(self.asq) + indices.sq_head * SUBMISSION_BYTES),
