@@ -227,6 +227,8 @@ def queue_registers_page() -> str:
             "opcode": f"{queue_entries.OPCODE_SCORE:#x}: score",
             "command_id": "comes back in the completion",
         }.get(name, f"`{arguments[name]}`" if name in arguments else "reserved, 0")
+        if name in arguments and (reserved := queue_entries.RESERVED_BITS.get(name)):
+            meaning += f"; bits {reserved:#x} are reserved, 0"
         unit = f"{field.unit} bytes" if field.unit > 1 else "–"
         fields.append([field.offset, field.size_bytes, f"`{name}`", unit, meaning])
     completion = [

@@ -110,6 +110,8 @@ def test_arguments_that_no_entry_holds():
         ({reg.STATUS: 1}, "argument is STATUS; allowed: .*HEAD_DIM"),
         ({reg.KEY_BYTES: 100}, "KEY_BYTES is 100; allowed: multiples of 64"),
         ({reg.HEADS: 256}, "heads is 256; allowed: 0 to 255"),
+        ({reg.FLAGS: 3}, "FLAGS is 0x3; allowed: 0 in bits 0xfe, reserved"),
+        ({reg.FLAGS: 256}, "flags is 256; allowed: 0 to 255"),
     ):
         with pytest.raises(ValueError, match=message):
             submission_of(JOB | arguments, 0)

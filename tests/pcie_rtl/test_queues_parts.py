@@ -8,11 +8,17 @@ from amaranth.sim import Simulator
 from nearkv_hdl.pcie.msix import MsixVector
 from nearkv_hdl.pcie.queue_entry import EntryCheck
 from nearkv_hdl.pcie.queue_indices import QueueIndices
-from nearkv_hdl.spec.queue_entries import OPCODE_SCORE, RESERVED_FIELDS, SUBMISSION, SUBMISSION_BYTES
+from nearkv_hdl.spec.queue_entries import (
+    OPCODE_SCORE,
+    RESERVED_BITS,
+    SUBMISSION,
+    SUBMISSION_BYTES,
+    GenericStatus,
+)
 from nearkv_hdl.spec.queue_registers import FatalCause
 from nearkv_sim.benches.pcie_queues_model import check_entry
 
-GOOD = dict.fromkeys(SUBMISSION, 64) | dict.fromkeys(RESERVED_FIELDS, 0) | {"opcode": OPCODE_SCORE}
+GOOD = dict.fromkeys(SUBMISSION, 64) | dict.fromkeys(RESERVED_BITS, 0) | {"opcode": OPCODE_SCORE}
 
 
 def simulate(dut, testbench):
@@ -93,6 +99,9 @@ def test_entries():
             b"".join(fields[name].to_bytes(field.size_bytes, "little") for name, field in SUBMISSION.items())
         )
     entries += [random.randbytes(SUBMISSION_BYTES) for _ in range(20)]
+    good = b"".join(GOOD[name].to_bytes(field.size_bytes, "little") for name, field in SUBMISSION.items())
+    flags = SUBMISSION["flags"].offset
+    entries += [good[:flags] + bytes([1 << bit]) + good[flags + 1 :] for bit in range(8)]
     found = []
 
     async def testbench(ctx):
@@ -106,6 +115,8 @@ def test_entries():
     simulator.run()
     assert found == [check_entry(entry) for entry in entries]
     assert len(set(found)) > 10
+    refused = (GenericStatus.INVALID_FIELD, flags)
+    assert found[-8:] == [(GenericStatus.SUCCESS, 0)] + [refused] * 7, "a flag that means nothing"
 
 
 def test_vector():

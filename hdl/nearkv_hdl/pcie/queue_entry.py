@@ -11,7 +11,7 @@ from nearkv_hdl.spec.queue_entries import (
     LINE_BYTES,
     NONZERO_FIELDS,
     OPCODE_SCORE,
-    RESERVED_FIELDS,
+    RESERVED_BITS,
     SUBMISSION,
     GenericStatus,
 )
@@ -36,7 +36,7 @@ class EntryCheck(wiring.Component):
     """Says what is wrong with a submission entry before the kernel sees it.
 
     Formula: INVALID_OPCODE for another opcode than OPCODE_SCORE; else INVALID_FIELD for the first field, by
-    rising place, that is reserved and not 0, an address off a 64-byte line, or a 0 where something must be.
+    rising place, that has a reserved bit set, an address off a 64-byte line, or a 0 where something must be.
     What depends on the design or on several fields is the kernel's to judge.
     Timing: latency 0.
     Numerics: none.
@@ -54,7 +54,7 @@ class EntryCheck(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         entry = self.entry
-        wrong = {name: entry[name] != 0 for name in RESERVED_FIELDS}
+        wrong = {name: (entry[name] & mask) != 0 for name, mask in RESERVED_BITS.items()}
         wrong |= {name: entry[name] % LINE_BYTES != 0 for name in ALIGNED_FIELDS}
         wrong |= {name: entry[name] == 0 for name in NONZERO_FIELDS}
         invalid = Signal()

@@ -61,11 +61,16 @@ _ARGUMENTS = {argument.name: argument for argument in reg.ARGUMENTS}
 ARGUMENT_FIELDS: dict[Register, str] = {
     _ARGUMENTS[field.argument]: name for name, field in SUBMISSION.items() if field.argument in _ARGUMENTS
 }
-RESERVED_FIELDS = tuple(
-    name
+# Bits of a field that must be 0: all of them without an argument, those that its argument does not keep.
+_RESERVED_MASKS = {
+    name: (1 << 8 * field.size_bytes) - 1
     for name, field in SUBMISSION.items()
-    if name not in ("opcode", "command_id") and name not in ARGUMENT_FIELDS.values()
-)
+    if name not in ("opcode", "command_id")
+}
+_RESERVED_MASKS |= {
+    name: _RESERVED_MASKS[name] & ~argument.used_mask for argument, name in ARGUMENT_FIELDS.items()
+}
+RESERVED_BITS = {name: mask for name, mask in _RESERVED_MASKS.items() if mask}
 ALIGNED_FIELDS = ("descriptor_address", "key_address", "query_address", "result_address")
 NONZERO_FIELDS = ("block_count", "key_lines", "query_lines", "result_lines", "head_dim", "heads")
 

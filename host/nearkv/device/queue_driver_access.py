@@ -11,6 +11,7 @@ from nearkv_hdl.spec.queue_entries import (
     ARGUMENT_FIELDS,
     LINE_BYTES,
     OPCODE_SCORE,
+    RESERVED_BITS,
     SUBMISSION,
     Completion,
     pack_submission,
@@ -53,7 +54,7 @@ def submission_of(arguments: Mapping[Register, int], command_id: int) -> bytes:
         command_id: comes back in the completion.
 
     Raises ValueError for a register that entries have no field for, a window that is no multiple of its unit,
-    and a value that its field does not hold.
+    a reserved bit, and a value that its field does not hold.
 
     """
     values = {}
@@ -65,6 +66,9 @@ def submission_of(arguments: Mapping[Register, int], command_id: int) -> bytes:
         unit = SUBMISSION[name].unit
         if value % unit:
             raise ValueError(f"{register.name} is {value}; allowed: multiples of {unit}")
+        reserved = RESERVED_BITS.get(name, 0)
+        if value & reserved:
+            raise ValueError(f"{register.name} is {value:#x}; allowed: 0 in bits {reserved:#x}, reserved")
         values[name] = value // unit
     return pack_submission(opcode=OPCODE_SCORE, command_id=command_id, **values)
 

@@ -13,12 +13,10 @@ from cocotbext.axi.address_space import MemoryRegion
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 from cocotbext.pcie.core.utils import PcieId
 
-from nearkv.codec.block_header import HEADER_DTYPE, header_crcs
 from nearkv.device.queue_driver import QueueDriver
 from nearkv_hdl.spec import queue_registers as qr
 from nearkv_hdl.spec import registers as reg
-from nearkv_hdl.spec.block_header import HEADER_BYTES
-from nearkv_hdl.spec.queue_entries import ARGUMENT_FIELDS, LINE_BYTES, GenericStatus, StatusType
+from nearkv_hdl.spec.queue_entries import LINE_BYTES, GenericStatus, StatusType
 from nearkv_hdl.spec.register_map import WINDOW_BYTES, WORD_BYTES, Register
 from nearkv_sim.benches.axi_harness import random_pauses
 from nearkv_sim.benches.harness import parameters
@@ -104,13 +102,6 @@ class NativeBench:
     def job(self, blocks: int, heads: int, head_dim: int = 64, **formats: Any) -> Job:
         """A random job that an entry can carry, laid out in host memory."""
         job = random_job(self.design_name, self.rng, blocks, heads, head_dim, **formats)
-        # Entries have no field for the numbers of a stream, which must be 0 then.
-        headers = np.ascontiguousarray(job.keys[:, -HEADER_BYTES:]).view(HEADER_DTYPE).reshape(-1)
-        for argument in job.arguments.keys() - ARGUMENT_FIELDS.keys():
-            headers[argument.name.lower()] = 0
-            del job.arguments[argument]
-        headers["header_crc32c"] = header_crcs(headers)
-        job.keys[:, -HEADER_BYTES:] = headers.view(np.uint8).reshape(-1, HEADER_BYTES)
         self.lay_out(job)
         return job
 

@@ -16,7 +16,7 @@ from nearkv_hdl.spec.queue_entries import (
     LINE_BYTES,
     NONZERO_FIELDS,
     OPCODE_SCORE,
-    RESERVED_FIELDS,
+    RESERVED_BITS,
     SUBMISSION,
     SUBMISSION_BYTES,
     Completion,
@@ -42,7 +42,7 @@ def check_entry(entry: bytes) -> tuple[GenericStatus, int]:
     fields = unpack_submission(entry)
     if fields["opcode"] != OPCODE_SCORE:
         return GenericStatus.INVALID_OPCODE, 0
-    wrong = [name for name in RESERVED_FIELDS if fields[name]]
+    wrong = [name for name, mask in RESERVED_BITS.items() if fields[name] & mask]
     wrong += [name for name in ALIGNED_FIELDS if fields[name] % LINE_BYTES]
     wrong += [name for name in NONZERO_FIELDS if not fields[name]]
     if wrong:
