@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from nearkv.machine import Timing
+from nearkv.machine import TierKind, Timing
 from nearkv_sim.hardware.energy import EnergyMeter, EnergyShare
 from nearkv_sim.hardware.machine import ModelMachine
 from nearkv_sim.hardware.machine_fill import fill_tiers
@@ -155,11 +155,11 @@ class _Planner:
         return None
 
     def _card_of(self, tier: str) -> str | None:
-        """The scorer that a drive's codes go to; host memory has a processor of its own."""
-        for name, unit in self.machine.units.items():
-            if self.near_data and isinstance(unit, ScorerUnit) and self.machine.tier_of(name) != tier:
-                return name
-        return None
+        """The scorer that a drive's codes go to; rows of other memory without a processor are moved."""
+        if not self.near_data or self.machine.description.tier(tier).kind is not TierKind.DRIVE:
+            return None
+        scorers = (name for name, unit in self.machine.units.items() if isinstance(unit, ScorerUnit))
+        return next(scorers, None)
 
     def _in_place(self, name: str, kv: int) -> Timing:
         unit = self.machine.unit(name)

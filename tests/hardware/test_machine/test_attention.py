@@ -43,6 +43,13 @@ def test_a_key_code_is_a_byte_whatever_the_cache_holds(hillinfer, dtype, code_sh
     assert step.timing.busy_ps["fpga"] == hillinfer.scan("fpga", stored // code_share).busy_ps["fpga"]
 
 
+def test_a_card_scores_the_codes_of_drives_alone(changed):
+    machine = open_machine(str(changed("  - {name: cpu, profile: cpu/xeon_8352v, tier: host_memory}\n", "")))
+    how = {share.tier: share.how for share in attention_step(machine, LLAMA_13B, 36_000, 4).shares}
+    assert how["nand"].startswith("scored by")
+    assert how["host_memory"] == "moved"
+
+
 def test_selecting_more_takes_longer(hillinfer):
     few = attention_step(hillinfer, LLAMA_13B, 36_000, 4, select_fraction=0.05)
     many = attention_step(hillinfer, LLAMA_13B, 36_000, 4, select_fraction=0.5)
