@@ -102,8 +102,8 @@ class LyingStream:
 
 
 class LyingDevice(ScorerDevice):
-    def open_stream(self, name, head_dim):
-        stream = super().open_stream(name, head_dim)
+    def open_stream(self, name, head_dim, identity):
+        stream = super().open_stream(name, head_dim, identity)
         return LyingStream(stream) if name == "L1.H0" else stream
 
 

@@ -12,6 +12,7 @@ from nearkv.codec.query import LOG2_E
 from nearkv.device.cold_store import Scores
 from nearkv.device.transport import TransportCounters
 from nearkv.trace.format import AttentionTrace, HeadStream, ModelSource, TextSource, TraceHeader
+from nearkv_hdl.spec.block_header import StreamIdentity
 from nearkv_hdl.spec.layout import KeyFormat
 
 BLOCK_TOKENS = 128
@@ -28,8 +29,10 @@ class FakeDevice:
     counters: TransportCounters = field(default_factory=TransportCounters)
     jobs: list[list[int]] = field(default_factory=list)
     fetches: list[list[int]] = field(default_factory=list)
+    identities: dict[str, StreamIdentity] = field(default_factory=dict)
 
-    def open_stream(self, name: str, head_dim: int) -> FakeColdStream:  # noqa: ARG002
+    def open_stream(self, name: str, head_dim: int, identity: StreamIdentity) -> FakeColdStream:
+        self.identities[name] = identity
         return FakeColdStream(self, head_dim)
 
     def charge(self, to_device: int = 0, from_device: int = 0, cycles: int = 0) -> None:

@@ -14,6 +14,7 @@ from nearkv.experiments.runner import run_experiment
 from nearkv.kvcache.budget import share_ceil, share_floor
 from nearkv.policy.base import NEVER_USED, Policy
 from nearkv.policy.registry import installed_policies
+from nearkv_hdl.spec.block_header import StreamIdentity
 
 BLOCK = 128
 ROW_BYTES = 2 * 2 * 64  # key and value in FP16
@@ -45,6 +46,16 @@ def placements(monkeypatch):
 
         monkeypatch.setattr(policy, "place", place)
     return seen
+
+
+def test_blocks_say_whose_they_are(run, trace_of, fake_device):
+    trace, device = trace_of(streams=2), fake_device()
+    model = replace(trace.header.model, digest="sha256:01234567" + "ff" * 28)
+    run(config_of(steps=1), replace(trace, header=replace(trace.header, model=model)), device)
+    assert device.identities == {
+        one.name: StreamIdentity(model=0x01234567, layer=one.layer, kv_head=one.kv_head)
+        for one in trace.streams
+    }
 
 
 @pytest.mark.parametrize("policy", POLICIES)

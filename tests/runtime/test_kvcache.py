@@ -8,6 +8,7 @@ import pytest
 from nearkv.kvcache.budget import HotBudget, share_ceil, share_floor
 from nearkv.kvcache.hot_pool import FIRST_SLOTS, HotPool
 from nearkv.kvcache.stream import TieredStream
+from nearkv_hdl.spec.block_header import StreamIdentity
 
 HEAD_DIM, BLOCK = 64, 128
 
@@ -22,7 +23,7 @@ def rows(tokens) -> tuple[np.ndarray, np.ndarray]:
 def tier_of(fake_device):
     def make(tokens: int, max_tokens: int = 1024):
         device = fake_device()
-        tier = TieredStream(device.open_stream("s", HEAD_DIM), HEAD_DIM, max_tokens, BLOCK)
+        tier = TieredStream(device.open_stream("s", HEAD_DIM, StreamIdentity()), HEAD_DIM, max_tokens, BLOCK)
         tier.append(*rows(range(tokens)))
         tier.seal_full_blocks()
         return tier, device

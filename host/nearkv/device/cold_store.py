@@ -61,7 +61,8 @@ class ColdStream:
     """Sealed tokens of one (sequence, layer, kv head); made by `ColdStore.open_stream`.
 
     The device holds codes, headers and FP16 rows; the host keeps what folding needs of each block, and its
-    addresses. Token t lies in block t // block_tokens. A block is sealed once, as its first generation.
+    addresses. Token t lies in block t // block_tokens. A block is sealed once, as its first generation:
+    device memory is never given back, so that no address ever has a second block.
     Whatever raises leaves the stream as it was.
     """
 

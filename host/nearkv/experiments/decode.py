@@ -21,6 +21,7 @@ from nearkv.policy.base import PREFILL_STEP, Mask, Observation, StreamInfo, Toke
 from nearkv.policy.future import FutureAccesses
 from nearkv.policy.registry import build_policy, describe
 from nearkv.trace.format import AttentionTrace, HeadStream
+from nearkv_hdl.spec.block_header import StreamIdentity
 
 
 class Device(Protocol):
@@ -34,8 +35,14 @@ class Device(Protocol):
     def counters(self) -> TransportCounters:
         """Totals since it was opened."""
 
-    def open_stream(self, name: str, head_dim: int) -> ColdTier:
-        """Start an empty stream of the cold store."""
+    def open_stream(self, name: str, head_dim: int, identity: StreamIdentity) -> ColdTier:
+        """Start an empty stream of the cold store, whose blocks say that they are `identity`'s."""
+
+
+def stream_identity(trace: AttentionTrace, stream: HeadStream) -> StreamIdentity:
+    """What block headers say of a stream: sequence 0 of the model that the digest's first 32 bits number."""
+    _, _, digest = trace.header.model.digest.partition(":")
+    return StreamIdentity(model=int(digest[:8], 16), layer=stream.layer, kv_head=stream.kv_head)
 
 
 class Meter:
@@ -119,7 +126,7 @@ class StreamRun:
         hot_fraction = config.hot_fraction if self._policy.bounded else 1.0
         self._budget = HotBudget(hot_fraction, config.recent_fraction, config.sinks)
         self._tier = TieredStream(
-            device.open_stream(stream.name, trace.head_dim),
+            device.open_stream(stream.name, trace.head_dim, stream_identity(trace, stream)),
             trace.head_dim,
             max_tokens,
             config.design_config.block_tokens,

@@ -15,6 +15,7 @@ from nearkv.experiments.decode import Device, Meter, StreamRun
 from nearkv.experiments.group import selection_groups
 from nearkv.experiments.records import Prefill, RunResult, StepRecord
 from nearkv.trace.format import AttentionTrace
+from nearkv_hdl.spec.block_header import StreamIdentity
 
 Progress = Callable[[int, int], None]  # (steps done, steps planned)
 Observer = Callable[[Sequence[StepRecord]], object]
@@ -38,9 +39,9 @@ class ScorerDevice:
         """The transport's totals."""
         return self._transport.counters
 
-    def open_stream(self, name: str, head_dim: int) -> ColdStream:
+    def open_stream(self, name: str, head_dim: int, identity: StreamIdentity) -> ColdStream:
         """Start an empty stream of the cold store."""
-        return self._store.open_stream(name, head_dim)
+        return self._store.open_stream(name, head_dim, identity)
 
 
 @contextmanager
