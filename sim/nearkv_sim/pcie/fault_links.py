@@ -116,7 +116,7 @@ def _down(role: TlpRole) -> Iterator[tuple[str, Fault, _End]]:
     """
     for what, down_ps in (("5 us", SHORT_PS), ("200 us", LONG_PS), ("for ever", FOR_EVER_PS)):
         fault = Fault(role, 0, FaultKind.LINK_DOWN, delay_ps=down_ps)
-        end: _End = _COMMAND_AGAIN
+        end: _End = (Ending.SUCCESS, JOB_AGAIN_PS, "") if role is TlpRole.MSI else _COMMAND_AGAIN
         if not down_ps or (down_ps == LONG_PS and role in _REPEATED_AT_ONCE):
             end = Ending.ERROR, GIVEN_UP_PS, "failed twice"
         yield f"{role.value}, {what}", fault, end
