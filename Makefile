@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export AMARANTH_USE_YOSYS := builtin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow lint rtl sim synth pnr waves validate bench bench-policies docs clean
+.PHONY: setup demo test test-slow lint rtl sim synth pnr faults waves validate bench bench-policies docs clean
 .DEFAULT_GOAL := setup
 
 setup: $(VENV)/.base
@@ -41,8 +41,12 @@ rtl: $(VENV)/.base         ## Verilog of DESIGN, test vectors and a plain Verilo
 	rm -rf $(OUT)/rtl/$(DESIGN)
 	$(BIN)/nearkv rtl --design $(DESIGN) -o $(OUT)/rtl/$(DESIGN)
 
-sim: $(VENV)/.test         ## the cocotb benches, on Verilator and on Icarus where it is installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/sim tests/rtl
+sim: $(VENV)/.test         ## every bench: RTL, buses, PCIe; on Icarus, too, where it is installed; all faults
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/sim tests/rtl tests/bus tests/migrate tests/pcie_rtl tests/pcie
+	NEARKV_ALL_FAULTS=1 $(BIN)/python -m pytest tests/pcie/test_fault_matrix.py
+
+faults: $(VENV)/.test      ## the whole fault matrix, and its page: minutes
+	$(BIN)/python docs/faults.py
 
 synth: $(VENV)/.synth      ## LUT, FF, DSP and BRAM of every named design
 	rm -rf $(OUT)/synth $(OUT)/synth_key_scorer
