@@ -104,7 +104,7 @@ def test_capture_refusals(
 
 
 def test_capture_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nearkv: Callable) -> None:
-    monkeypatch.setattr("nearkv.trace.capture.find_spec", lambda name: None if name == "tokenizers" else name)
+    monkeypatch.setattr("nearkv.trace.source.find_spec", lambda name: None if name == "tokenizers" else name)
     monkeypatch.chdir(tmp_path)
     outcome = nearkv("trace", "capture", *[word for pair in CAPTURE.items() for word in pair])
     assert outcome.code == 2

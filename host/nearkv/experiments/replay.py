@@ -6,7 +6,7 @@ and 1,024 steps. `nearkv run` measures the same policies with codes, blocks, lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from nearkv.experiments.replay_protocol import ReplayProtocol
 from nearkv.experiments.replay_stream import Float32, Int64, ReplayStream
 from nearkv.kvcache.budget import share_ceil
-from nearkv.policy.base import PREFILL_STEP, Float64, Observation, Policy, Prompt
+from nearkv.policy.base import PREFILL_STEP, Float64, Mask, Observation, Policy, Prompt
 from nearkv.policy.future import FutureAccesses
 from nearkv.policy.ranking import top_lowest_index
 
@@ -58,7 +58,10 @@ class ReplayResult:
 
 
 def replay(
-    stream: ReplayStream, policies: Mapping[str, Policy], protocol: ReplayProtocol
+    stream: ReplayStream,
+    policies: Mapping[str, Policy],
+    protocol: ReplayProtocol,
+    watch: Callable[[str, int, Mask], None] | None = None,
 ) -> dict[str, ReplayResult]:
     """Replay a stream through fresh policies, all in one pass over its attention.
 
@@ -66,6 +69,7 @@ def replay(
         stream: what to replay.
         policies: fresh instances by name; their stream's max_tokens must reach the context's.
         protocol: sizes and steps.
+        watch: told for every policy and scored step which tokens are hot in it: bool [tokens].
 
     Raises:
         ValueError: a stream too short for the protocol, a placement that breaks the rules, or a policy with
@@ -83,8 +87,10 @@ def replay(
             weight = rows[index, :tokens]
             accessed = top_lowest_index(weight, share_ceil(protocol.select_fraction, tokens))
             following = rows[index + 1, : tokens + 1] if index + 1 < len(rows) else None
-            for run in runs.values():
-                run.step(step, weight, accessed, following)
+            for name, run in runs.items():
+                hot = run.step(step, weight, accessed, following)
+                if watch is not None and step >= protocol.warmup_steps:
+                    watch(name, step - protocol.warmup_steps, hot)
     return {name: run.result() for name, run in runs.items()}
 
 
@@ -111,8 +117,8 @@ class _PolicyRun:
         following = stream.weights(first_step, 1)[0, : self._prompt_tokens + 1]
         self._place(PREFILL_STEP, nothing, np.empty(0), following)
 
-    def step(self, step: int, weight: Float32, accessed: Int64, following: Float32 | None) -> None:
-        """Attend with what is hot, note it, and place for the next step.
+    def step(self, step: int, weight: Float32, accessed: Int64, following: Float32 | None) -> Mask:
+        """Attend with what is hot, note it, and place for the next step; returns what was hot.
 
         `weight` is float32 [tokens], `following` the next step's, None after the last step.
         """
@@ -131,6 +137,7 @@ class _PolicyRun:
             )
         self._hot = hot
         self._place(step, accessed, weight[accessed].astype(np.float64), following)
+        return hot
 
     def result(self) -> ReplayResult:
         """What the scored steps gave."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearkv.trace import llama, tokens
+from nearkv.trace import llama
 from nearkv.trace.format import AttentionTrace, HeadStream, ModelSource, TextSource, TraceHeader
 from nearkv.trace.gguf_file import GgufFile, sha256_of
+from nearkv.trace.source import ModelText
 
 # Called with (layers done, layers to run).
 Progress = Callable[[int, int], None]
@@ -52,29 +52,17 @@ def capture(request: CaptureRequest, progress: Progress | None = None) -> Captur
     Raises ValueError, which quotes the value and says what is allowed, for a model, tokeniser or request
     that is not supported, OSError for a file that cannot be read. Nothing is written.
     """
-    missing = [name for name in ("gguf", "tokenizers") if find_spec(name) is None]
-    if missing:
-        raise ValueError(
-            f"capture needs {missing[0]}, which the extra `capture` installs: pip install -e '.[capture]'"
-        )
     if not 1 <= request.queries <= request.context_tokens:
         raise ValueError(f"{request.queries} queries; allowed: 1…{request.context_tokens}, the context")
     if request.perplexity and request.context_tokens < 2:
         raise ValueError("perplexity needs a context of at least 2 tokens")
-    text = _read_text(request.text)
-    model = GgufFile(request.model)
+    source = ModelText(request.model, request.text, request.context_tokens)
+    config, model = source.config, source.model
     try:
-        config = llama.LlamaConfig.from_metadata(model.metadata)
-        _check_weights(config, model)
         header = _header(request, config, model)
-        ids = np.array(tokens.encode(model.metadata, text), dtype=np.int64)
     except ValueError as error:
         raise ValueError(f"{request.model}: {error}") from None
-    if len(ids) < request.context_tokens:
-        raise ValueError(
-            f"{request.text}: the text has {len(ids)} tokens, asked for {request.context_tokens}"
-        )
-    ids = ids[: request.context_tokens]
+    ids = source.token_ids
 
     streams: list[HeadStream] = []
     last_layer = config.layers - 1 if request.perplexity else request.layers[-1]
@@ -89,38 +77,11 @@ def capture(request: CaptureRequest, progress: Progress | None = None) -> Captur
     hidden = llama.run_layers(config, model.weight, ids, last_layer, observe, finish=request.perplexity)
     result = None
     if request.perplexity:
-        tied = "output.weight" not in model.weight_names
-        result = llama.perplexity(config, model.weight, hidden, ids, tied)
+        result = llama.perplexity(config, model.weight, hidden, ids, source.tied)
     return CaptureResult(AttentionTrace(header, tuple(streams)), result)
 
 
-def _read_text(path: Path) -> str:
-    try:
-        # Bytes, not text mode: line ends are part of what the model reads.
-        return path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error})") from None
-
-
-def _check_weights(config: llama.LlamaConfig, model: GgufFile) -> None:
-    expected = config.weight_shapes()
-    # Biases, experts or rotary factors: the model would run, and compute something else.
-    if unknown := sorted(model.weight_names - expected.keys()):
-        raise ValueError(f"tensor {unknown[0]} is not part of a plain llama decoder")
-    for name, shape in expected.items():
-        if name not in model.weight_names:
-            if name == "output.weight":  # the embedding serves as output matrix too
-                continue
-            raise ValueError(f"the model has no tensor {name}")
-        if model.shape(name) != shape:
-            raise ValueError(f"tensor {name} has shape {model.shape(name)}, its metadata say {shape}")
-
-
 def _header(request: CaptureRequest, config: llama.LlamaConfig, model: GgufFile) -> TraceHeader:
-    if not 1 <= request.context_tokens <= config.max_context_tokens:
-        raise ValueError(
-            f"context of {request.context_tokens} tokens; allowed: 1…{config.max_context_tokens}"
-        )
     header = TraceHeader(
         model=ModelSource(
             # Not general.name: often a training label, and silent about the quantisation.

@@ -145,11 +145,13 @@ def run_layers(
     last_layer: int,
     observe: Callable[[LayerAttention], None],
     finish: bool,
+    restrict: Callable[[LayerAttention], NDArray[np.bool_]] | None = None,
 ) -> Float32Array:
     """Run layers 0…last_layer over the tokens and call `observe` with each layer's queries, keys, values.
 
-    Returns the hidden state, float32 [tokens, hidden]: the last layer's output, or, without `finish`, its
-    input, which spares that layer's attention and feed-forward.
+    `restrict` says what the last tokens attend instead of everything before them: bool [kv_heads, last
+    tokens, tokens], at least one for each. Returns the hidden state, float32 [tokens, hidden]: the last
+    layer's output, or, without `finish`, its input, which spares that layer's attention and feed-forward.
     """
     hidden = weight("token_embd.weight", token_ids)
     cosine, sine = _rotation(config, len(token_ids))
@@ -164,11 +166,12 @@ def run_layers(
             value=(normed @ w["attn_v"].T).reshape(len(token_ids), config.kv_heads, -1).transpose(1, 0, 2),
         )
         observe(attention)
+        allowed = None if restrict is None else restrict(attention)
         if layer == last_layer and not finish:
             break
         for start in range(0, len(token_ids), CHUNK):
             rows = slice(start, min(start + CHUNK, len(token_ids)))
-            hidden[rows] += _attend(attention, rows) @ w["attn_output"].T
+            hidden[rows] += _attend(attention, rows, allowed) @ w["attn_output"].T
             normed = rms_norm(hidden[rows], w["ffn_norm"], config.norm_epsilon)
             gate = normed @ w["ffn_gate"].T
             with np.errstate(over="ignore"):  # exp overflows to inf where the gate is shut: the limit is 0
@@ -185,19 +188,28 @@ def perplexity(
     `hidden` is the last layer's output, float32 [tokens, hidden]; `tied` says that the embedding is the
     output matrix as well. Raises ValueError where the loss shows broken weights.
     """
+    return math.exp(float(losses(config, weight, hidden[:-1], token_ids[1:], tied).mean()))
+
+
+def losses(
+    config: LlamaConfig, weight: WeightLoader, hidden: Float32Array, targets: NDArray[np.int64], tied: bool
+) -> NDArray[np.float64]:
+    """Negative log-likelihood in nats of each target, given the last layer's output before it.
+
+    `hidden` is float32 [targets, hidden]; `tied` and errors as of `perplexity`.
+    """
     output = weight("token_embd.weight" if tied else "output.weight", None)
-    normed = rms_norm(hidden[:-1], weight("output_norm.weight", None), config.norm_epsilon)
-    total = 0.0
+    normed = rms_norm(hidden, weight("output_norm.weight", None), config.norm_epsilon)
+    found = np.empty(len(normed))
     for start in range(0, len(normed), CHUNK):
-        targets = token_ids[start + 1 : start + 1 + CHUNK]
-        logits = normed[start : start + CHUNK] @ output.T
+        chunk = slice(start, start + CHUNK)
+        logits = normed[chunk] @ output.T
         peak = logits.max(axis=1, keepdims=True)
         log_sum = np.log(np.exp(logits - peak).sum(axis=1, dtype=np.float64)) + peak[:, 0]
-        total += float(np.sum(log_sum - logits[np.arange(len(targets)), targets]))
-    loss = total / len(normed)
-    if not loss < MAX_LOSS:
+        found[chunk] = log_sum - logits[np.arange(len(logits)), targets[chunk]]
+    if not (loss := float(found.mean())) < MAX_LOSS:
         raise ValueError(f"the mean loss is {loss:g} nats per token: the model's weights are damaged")
-    return math.exp(loss)
+    return found
 
 
 def rms_norm(x: Float32Array, gain: Float32Array, epsilon: float) -> Float32Array:
@@ -231,9 +243,9 @@ def _rotate(x: Float32Array, cosine: Float32Array, sine: Float32Array) -> Float3
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
 
-def _attend(attention: LayerAttention, rows: slice) -> Float32Array:
+def _attend(attention: LayerAttention, rows: slice, allowed: NDArray[np.bool_] | None) -> Float32Array:
     """Causal softmax attention of the tokens `rows`, as [len(rows), query_heads · head_dim]."""
-    kv_heads, group, _, head_dim = attention.query.shape
+    kv_heads, group, tokens, head_dim = attention.query.shape
     count = rows.stop - rows.start
     # Positions inside the chunk see only the past; earlier keys are visible to all of it.
     future = np.triu(np.full((count, count), -np.inf, dtype=np.float32), 1)
@@ -242,6 +254,9 @@ def _attend(attention: LayerAttention, rows: slice) -> Float32Array:
         query = attention.query[head, :, rows] * np.float32(1 / math.sqrt(head_dim))
         scores = query @ attention.key[head, : rows.stop].T
         scores[:, :, rows] += future
+        if allowed is not None and (last := rows.stop - (tokens - allowed.shape[1])) > 0:
+            some = min(last, count)  # rows of this chunk that are restricted: its last ones
+            scores[:, count - some :][:, ~allowed[head, last - some : last, : rows.stop]] = -np.inf
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
