@@ -126,7 +126,10 @@ async def both_directions_back_to_back(dut: Any) -> None:
 async def a_job_from_start_to_acknowledgement(dut: Any) -> None:
     """The handshake of ap_ctrl_chain, the arguments of the job, its counters, its interrupt."""
     bench = await bench_of(dut)
-    arguments = {argument: random.getrandbits(8 * argument.size_bytes) for argument in reg.ARGUMENTS}
+    arguments = {
+        argument: random.getrandbits(8 * argument.size_bytes) & argument.used_mask
+        for argument in reg.ARGUMENTS
+    }
     for argument, value in arguments.items():
         await bench.write(argument, value)
     await bench.write(reg.GIER, 1)

@@ -37,7 +37,7 @@ class ControlBench:
         """Start the clock, reset, all inputs 0."""
         for name in ("finish", "fault_valid", "fault", "streamed_crc32c", "written_crc32c"):
             getattr(self.dut, name).value = 0
-        for name in ("tokens", "streamed_bytes", "written_bytes"):
+        for name in ("tokens", "streamed_bytes", "written_bytes", "input_stalls", "output_stalls"):
             getattr(self.dut, f"add_{name}").value = 0
         self.dut.rst.value = 1
         Clock(self.dut.clk, CLOCK_NS, unit="ns").start()
