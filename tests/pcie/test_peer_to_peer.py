@@ -35,9 +35,12 @@ def test_the_way_back_to_the_drive(open_logged, rng):
     data = rng.integers(0, 256, 5000, dtype=np.uint8)
     with transport:
         transport.write_memory(transport.memory_base, data)
+        around = (77 - 8, 77 + 4000)  # what the drive holds outlasts its power
+        before = [transport.drive_content(offset, 8) for offset in around]
         transport.card_to_drive(transport.memory_base + 3, 77, 4000)
         assert np.array_equal(transport.drive_content(77, 4000), data[3:4003])
-        assert not transport.drive_content(77 + 4000, 8).any()
+        after = [transport.drive_content(offset, 8) for offset in around]
+        assert np.array_equal(before, after)
         counts = transport.link_report().counts
         assert counts["drive tags"] == counts["card unanswered"] == 0
     log = list(read_log(path))
