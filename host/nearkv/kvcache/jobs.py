@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from nearkv.kvcache.block_table import NOWHERE, pack_place, slot_of
@@ -97,9 +99,9 @@ class _SlotsJob(_RowsJob):
         self._stay(self.rows)
         self._tier.release(self._slots)
 
+    @abstractmethod
     def _stay(self, rows: RowIndex) -> None:
         """Undo the marks of rows that do not move."""
-        raise NotImplementedError
 
 
 class PromoteJob(_SlotsJob):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import cocotb
 from cocotb.queue import Queue
 from cocotbext.pcie.core.endpoint import Endpoint
@@ -12,7 +14,7 @@ from nearkv_sim.pcie.doorbells import Doorbell, Outcome
 from nearkv_sim.pcie.requester import Parties, ReadFailed, Requester, write_span
 
 
-class BusDevice(Endpoint):  # type: ignore[misc]  # of an untyped package
+class BusDevice(Endpoint, ABC):  # type: ignore[misc]  # of an untyped package
     """A function that masters the bus, runs commands one after the other, and answers reads."""
 
     def __init__(self, parties: Parties, completion_address: int) -> None:
@@ -54,16 +56,18 @@ class BusDevice(Endpoint):  # type: ignore[misc]  # of an untyped package
         bar, offset = self.match_bar(tlp.address)
         self._read(bar, offset + tlp.get_first_be_offset(), tlp)
 
+    @abstractmethod
     def _written(self, bar: int, offset: int, data: bytes) -> None:
-        raise NotImplementedError
+        """Take a write to a BAR."""
 
     def _read(self, bar: int, offset: int, tlp: Tlp) -> None:
         """Nothing can be read, unless a device says otherwise."""
         self._parties.events[f"read of BAR {bar} at {offset:#x} refused"] += 1
         cocotb.start_soon(self.send(Tlp.create_ur_completion_for_tlp(tlp, self.pcie_id)))
 
+    @abstractmethod
     async def _execute(self, command: Doorbell) -> None:
-        raise NotImplementedError
+        """Carry a command out."""
 
     async def _run_commands(self) -> None:
         while True:
