@@ -72,8 +72,10 @@ def main() -> int:
                 found = []
                 for row in measure(trace, token_ids, fraction):
                     found.append({"part": part, "hot_fraction": fraction, **row})
-                    print(f"\r{part} {fraction:g} {row['stream']:8}", end="", file=sys.stderr, flush=True)
-                print(file=sys.stderr)
+                    if sys.stderr.isatty():
+                        print(f"\r{part} {fraction:g} {row['stream']:8}", end="", file=sys.stderr, flush=True)
+                if sys.stderr.isatty():
+                    print(file=sys.stderr)
                 print(f"{_summary(part, fraction, found).text()}\n", flush=True)
                 rows += found
         args.output.write_text(json.dumps(rows, indent=1) + "\n")
