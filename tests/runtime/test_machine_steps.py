@@ -161,12 +161,40 @@ def test_a_monitor_sees_every_step(trace_of, fake_device):
     assert seen[0].moved_bytes.keys() > {"device", "gpu_link"}
 
 
+def test_pim_tiers_attend_where_rows_lie(timed):
+    """PAM's machine: no drive is written, time follows context, batch and what is found in the fast tier."""
+    on_pam = {"machine": "pam", "model": "llama3_70b", "batch": 16, "steps": 1, "context_tokens": 8192}
+
+    def step(**changes):
+        return timed(config_of(**on_pam | changes))[0].steps[0]
+
+    base = step()
+    assert base.bound_ps <= base.time_ps < base.serial_ps
+    assert {"gpus", "hbm_units", "ddr_units"} <= base.busy_ps.keys()
+    assert set(base.wear.values()) == {0.0}
+    assert step(context_tokens=65536).time_ps > base.time_ps
+    assert step(batch=64).time_ps > base.time_ps
+    few_hot, most_hot = (step(hot_fraction=share, policy="recency") for share in (0.45, 0.9))
+    assert most_hot.busy_ps["ddr_units"] < few_hot.busy_ps["ddr_units"]
+    assert step(selection=Selection.HOT_ONLY).busy_ps.get("ddr_units", 0) == 0
+
+
+def test_a_cache_without_a_place_is_refused(timed):
+    with pytest.raises(ValueError, match="tokens of each sequence have no place"):
+        timed(
+            config_of(machine="pam_deployment", model="opt_6_7b", batch=10_000, context_tokens=8192, steps=1)
+        )
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"machine": "nope"}, "machine is 'nope'"),
         ({"model": "nope"}, "nope"),
-        ({"machine": "pam"}, "no tier of kind host_memory"),
+        (
+            {"machine": "pam", "link_cap": 0.5},
+            "link_cap is 0.5 on pam; allowed: 1, PIM tiers attend in place",
+        ),
     ],
 )
 def test_what_the_machine_cannot_do_is_refused(changes, message):

@@ -13,22 +13,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nearkv.experiments.config import ExperimentConfig, Selection
+from nearkv.experiments.config import ExperimentConfig
+from nearkv.experiments.machine_kinds import TimedStep, step_kind
 from nearkv.experiments.records import StepRecord
-from nearkv.experiments.selection import SelectionUnit
-from nearkv.machine import TierKind, Timing, open_machine
+from nearkv.machine import Timing, open_machine
 from nearkv.machine_record import RecordedMachine
 from nearkv.models import open_model
-from nearkv.pipeline.comparison import cache_bytes
-from nearkv.pipeline.decode import DecodeRun, run_decode
-from nearkv.pipeline.roles import find_roles
-from nearkv.pipeline.settings import Method, PipelineSettings
-from nearkv.pipeline.work import StepLoad
+from nearkv.pipeline.schedule import Schedule
 from nearkv.timeline import Sample, Span
 
 TIMELINE_STEPS = 4  # of those that were timed: a step of 32 layers has about a thousand spans
 SEALED_WRITE_BYTES = 16384  # a block's planes, or its rows, go out in pages of at least this
-CODE_BITS = {"int8": 8, "int4": 4}
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,7 @@ class MachineReplay:
             raise ValueError(f"machine {machine.name} keeps no record; allowed: one of nearkv machine")
         self.machine = machine
         self.model = open_model(config.model)
-        self.roles = find_roles(machine)
+        self.kind = step_kind(machine, self.model, config)
         self._record = machine.start_record()
         self._links = {link.wires for link in machine.description.links}
         self._now_ps = 0
@@ -103,24 +98,24 @@ class MachineReplay:
         """Time a step from its records, one per stream; None where it is not one of those timed."""
         if records[0].step % self._config.machine_every:
             return None
-        run = self._run(records)
+        timed = self.kind.time(records)
         if len(self.steps) < TIMELINE_STEPS:
-            self._draw(run, records[0].step)
+            self._draw(timed.schedule, records[0].step)
         self.samples += [
             Sample("hot tokens per stream", self._now_ps, _mean(r.hot_tokens for r in records)),
             Sample("fetched tokens per stream", self._now_ps, _mean(r.fetched_tokens for r in records)),
         ]
-        timings = [self._undirected(task.timing) for task in run.schedule.tasks]
+        timings = [self._undirected(task.timing) for task in timed.schedule.tasks]
         busy: Counter[str] = Counter()
         for timing in timings:
             busy.update(timing.busy_ps)
-        interval = Timing(run.step_ps, 0, dict(busy))
+        interval = Timing(timed.schedule.time_ps, 0, dict(busy))
         self._record.spend(interval, timings)
-        if self.machine.description.tier(self.roles.cold_tier).kind is TierKind.DRIVE:
-            written = run.work.sealed * run.layers * self._config.machine_every
-            self._record.write(self.roles.cold_tier, written, SEALED_WRITE_BYTES, random=False)
-        step = self._step(run, records[0].step, timings)
-        self._now_ps += run.step_ps
+        if timed.written_bytes:
+            written = timed.written_bytes * self._config.machine_every
+            self._record.write(self.kind.drive, written, SEALED_WRITE_BYTES, random=False)
+        step = self._step(timed, records[0].step, timings)
+        self._now_ps += timed.schedule.time_ps
         self.steps.append(step)
         return step
 
@@ -135,36 +130,6 @@ class MachineReplay:
         """Bytes to the NAND per byte from the host, by tier that is written."""
         return self._record.write_amplification
 
-    def _run(self, records: Sequence[StepRecord]) -> DecodeRun:
-        config = self._config
-        tokens = records[0].position + 1
-        context = tokens if config.context_tokens is None else config.context_tokens
-        kv_bytes = cache_bytes(self.model, context, config.batch)
-
-        def share(field: str) -> float:
-            return _mean(getattr(record, field) for record in records) / tokens
-
-        hot = share("hot_tokens")
-        scores = config.selection is Selection.SCORE_ALL
-        settings = PipelineSettings(
-            method=Method.NEAR_DATA if scores else Method.RECENCY,
-            # Hot-only attends what is hot, and rounding must not ask for a byte more.
-            select_fraction=share("attended_tokens") if scores else max(hot * (1 - 1e-9), 1e-9),
-            code_bits=CODE_BITS[config.format.value],
-            link_cap=config.link_cap,
-            lookahead_layers=0,
-            hot_hit_fraction=_mean(record.hit_rate for record in records) if scores else None,
-            joint_selection=True,
-            per_head_selection=config.selection_unit is not SelectionUnit.LAYER,
-        )
-        load = StepLoad(
-            context_tokens=context,
-            batch=config.batch,
-            hot_bytes=int(hot * kv_bytes),
-            promoted_bytes=int(share("promotion_read_tokens") * kv_bytes),
-        )
-        return run_decode(self.machine, self.model, load, settings)
-
     def _undirected(self, timing: Timing) -> Timing:
         """The same with a link's two directions under its name."""
         busy: Counter[str] = Counter()
@@ -177,7 +142,7 @@ class MachineReplay:
         name = resource.removesuffix(" in").removesuffix(" out")
         return name if name in self._links else ""
 
-    def _step(self, run: DecodeRun, step: int, timings: Sequence[Timing]) -> MachineStep:
+    def _step(self, timed: TimedStep, step: int, timings: Sequence[Timing]) -> MachineStep:
         link_bytes: Counter[str] = Counter()
         for timing in timings:
             link_bytes.update({name: timing.nbytes for name in timing.busy_ps if name in self._links})
@@ -186,23 +151,23 @@ class MachineReplay:
         self._energy_j = dict(total)
         return MachineStep(
             step=step,
-            context_tokens=run.load.context_tokens,
-            time_ps=run.step_ps,
-            serial_ps=run.serial_ps,
-            bound_ps=run.bound_ps,
-            busy_ps=run.schedule.busy_ps,
-            gpu_stalls_ps=run.schedule.stalls_ps(self.roles.gpu),
+            context_tokens=timed.context_tokens,
+            time_ps=timed.schedule.time_ps,
+            serial_ps=timed.schedule.serial_ps,
+            bound_ps=timed.schedule.bound_ps,
+            busy_ps=timed.schedule.busy_ps,
+            gpu_stalls_ps=timed.schedule.stalls_ps(self.kind.gpu),
             link_bytes=dict(link_bytes),
             energy_j=energy,
             celsius=dict(self._record.celsius),
             wear=dict(self._record.wear),
         )
 
-    def _draw(self, run: DecodeRun, step: int) -> None:
+    def _draw(self, schedule: Schedule, step: int) -> None:
         """Append the step's spans to the timeline."""
         base = len(self.spans)
         ends: dict[str, int] = {}  # label of a task: its first span
-        placed = sorted(run.schedule.spans, key=lambda span: (span.start_ps, span.end_ps, span.resource))
+        placed = sorted(schedule.spans, key=lambda span: (span.start_ps, span.end_ps, span.resource))
         for index, span in enumerate(placed):
             ends.setdefault(f"{span.step}.{span.layer}.{span.name}", base + index)
         for span in placed:

@@ -41,7 +41,7 @@ def _sample(
     gpu_load = None
     if timed is not None and replay is not None:
         moved |= timed.link_bytes
-        gpu_load = timed.busy_ps.get(replay.roles.gpu, 0) / timed.time_ps
+        gpu_load = timed.busy_ps.get(replay.kind.gpu, 0) / timed.time_ps
     return RunSample(
         hits=hits,
         misses=sum(record.selected_tokens for record in records) - hits,
