@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
+INTERRUPTED = 130  # exit code, as a shell gives it after SIGINT
 Progress = Callable[[int, int], None]  # (done, planned)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command, announce, interrupts_ignored, progress_line
+from nearkv.command import INTERRUPTED, Command, announce, interrupts_ignored, progress_line
 from nearkv.experiments.compare import Comparison, compare
 from nearkv.experiments.config import ExperimentConfig, load_config
 from nearkv.experiments.described import attributes
@@ -25,7 +25,6 @@ from nearkv.integrations.prometheus import MetricsEndpoint
 from nearkv.result_folder import check_new_folder
 from nearkv.trace.format import read_trace
 
-INTERRUPTED = 130
 COLUMNS_HELP = """\
 columns of the table:
   hit rate         share of the selected tokens that were in the hot pool

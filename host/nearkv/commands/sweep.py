@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nearkv.command import Command, columns, interrupts_ignored, progress_line
+from nearkv.command import INTERRUPTED, Command, columns, interrupts_ignored, progress_line
 from nearkv.experiments.sweep import Axis, parse_axes, run_sweep, sweep_cells, sweep_csv
 from nearkv.experiments.sweep_plots import sweep_plots
 from nearkv.result_folder import check_new_folder, write_new_folder
 
-INTERRUPTED = 130
 SHOWN = {
     "hit_rate": ("hit rate", "{:.4f}", 1.0),
     "mass_kept": ("mass kept", "{:.4f}", 1.0),

@@ -74,8 +74,8 @@ class ExperimentConfig:
             as they come, the articles' way).
         uniform_score: score sealed hot tokens on the device as well, from the same codes as cold ones, so
             that what is selected does not depend on where tokens are.
-        machine: described machine that steps are timed on, of `nearkv machine` or a YAML file: one with a card
-            and a drive, or with three PIM tiers; null for none.
+        machine: described machine that steps are timed on, of `nearkv machine` or a YAML file: one with a
+            card and a drive, or with three PIM tiers; null for none.
         model: shape that the trace's streams stand for there, of `nearkv size`; with a machine.
         batch: sequences of a step on the machine.
         context_tokens: context there; null for the trace's own.

@@ -12,7 +12,7 @@ from nearkv.experiments.config import ExperimentConfig, Selection
 from nearkv.experiments.records import StepRecord
 from nearkv.experiments.selection import SelectionUnit
 from nearkv.machine import Machine, TierKind
-from nearkv.pam.placement import TIERS
+from nearkv.pam.placement import TIERS, filled
 from nearkv.pam.step import PamLoad, pam_step
 from nearkv.pipeline.comparison import cache_bytes
 from nearkv.pipeline.decode import run_decode
@@ -82,7 +82,7 @@ class PipelineSteps(StepKind):
             code_bits=CODE_BITS[config.format.value],
             link_cap=config.link_cap,
             lookahead_layers=0,
-            hot_hit_fraction=_mean([record.hit_rate for record in records]) if scores else None,
+            hot_hit_fraction=mean([record.hit_rate for record in records]) if scores else None,
             joint_selection=True,
             per_head_selection=config.selection_unit is not SelectionUnit.LAYER,
         )
@@ -120,9 +120,10 @@ class PimSteps(StepKind):
         context, batch, share = self._context_tokens(records), self.config.batch, shares_of(records)
         token_bytes = cache_bytes(self.model, 1, batch)
         room = [nbytes // token_bytes for nbytes in self._capacity_bytes]
-        held = _fill(room[1:], context - min(round(share("hot_tokens") * context), *room[:1]))
+        cold_tokens = context - min(round(share("hot_tokens") * context), room[0])
+        held = filled(room[1:], cold_tokens, "tokens of each sequence")
         attended = max(1, round(share("attended_tokens") * context))
-        hits = round(_mean([record.hit_rate for record in records]) * attended)
+        hits = round(mean([record.hit_rate for record in records]) * attended)
         if self.config.selection is Selection.HOT_ONLY:
             hits = attended
         cold = sum(held)
@@ -146,18 +147,9 @@ def step_kind(machine: Machine, model: ModelGeometry, config: ExperimentConfig) 
 def shares_of(records: Sequence[StepRecord]) -> Callable[[str], float]:
     """A field's mean over the streams, as a share of the context."""
     tokens = records[0].position + 1
-    return lambda field: _mean([getattr(record, field) for record in records]) / tokens
+    return lambda field: mean([getattr(record, field) for record in records]) / tokens
 
 
-def _fill(rooms: Sequence[int], amount: int) -> list[int]:
-    shares = []
-    for room in rooms:
-        shares.append(min(room, amount))
-        amount -= shares[-1]
-    if amount:
-        raise ValueError(f"{amount} tokens of each sequence have no place; allowed: what the tiers hold")
-    return shares
-
-
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """Of the streams' values."""
     return float(np.mean(values))

@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from nearkv.experiments.config import ExperimentConfig
-from nearkv.experiments.machine_kinds import TimedStep, step_kind
+from nearkv.experiments.machine_kinds import TimedStep, mean, step_kind
 from nearkv.experiments.records import StepRecord
 from nearkv.machine import Timing, open_machine
 from nearkv.machine_record import RecordedMachine
@@ -102,8 +100,8 @@ class MachineReplay:
         if len(self.steps) < TIMELINE_STEPS:
             self._draw(timed.schedule, records[0].step)
         self.samples += [
-            Sample("hot tokens per stream", self._now_ps, _mean(r.hot_tokens for r in records)),
-            Sample("fetched tokens per stream", self._now_ps, _mean(r.fetched_tokens for r in records)),
+            Sample("hot tokens per stream", self._now_ps, mean([r.hot_tokens for r in records])),
+            Sample("fetched tokens per stream", self._now_ps, mean([r.fetched_tokens for r in records])),
         ]
         timings = [self._undirected(task.timing) for task in timed.schedule.tasks]
         busy: Counter[str] = Counter()
@@ -181,7 +179,3 @@ class MachineReplay:
                     {"decode step": step},
                 )
             )
-
-
-def _mean(values: object) -> float:
-    return float(np.mean(list(values)))  # type: ignore[call-overload]

@@ -76,6 +76,27 @@ def load_yaml(text: str, where: str) -> dict[str, Any]:
     return found
 
 
+def names_in(folder: Path) -> list[str]:
+    """Names of the YAML files in a folder of ours, without their suffix."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load_named(cls: type[T], folder: Path, name: str, what: str) -> T:
+    """Build a dataclass from a file of ours by name, or from a file with suffix .yaml.
+
+    Raises:
+        ValueError: an unknown name, which calls it `what`, or as `load_yaml` and `parse`. OSError where the
+            file cannot be read.
+
+    """
+    path = Path(name)
+    if path.suffix != ".yaml":
+        if name not in names_in(folder):
+            raise ValueError(f"{what} is {name!r}; allowed: {', '.join(names_in(folder))}, or a .yaml file")
+        path = folder / f"{name}.yaml"
+    return parse(cls, load_yaml(path.read_text(encoding="utf-8"), str(path)), str(path))
+
+
 def dump_yaml(content: Mapping[str, Any]) -> str:
     """A mapping as text from which `load_yaml` gets the same."""
     return yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+if TYPE_CHECKING:
+    from prometheus_client import Gauge
 
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65535
@@ -62,6 +63,9 @@ class MetricsEndpoint:
     def __init__(self, port: int) -> None:
         if not 0 <= port <= MAX_PORT:
             raise ValueError(f"metrics port is {port}; allowed: 0 to {MAX_PORT}")
+        # 60 ms that a run without a monitor should not pay.
+        from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+
         registry = CollectorRegistry()
         self._steps = Counter("nearkv_steps", "decode steps finished", registry=registry)
         self._hits = Counter("nearkv_hits", "selected tokens that were hot", registry=registry)
@@ -103,6 +107,8 @@ class MetricsEndpoint:
                 gauge.labels(label).set(value)
         if sample.gpu_load is not None:
             if self._gpu is None:
+                from prometheus_client import Gauge
+
                 self._gpu = Gauge(
                     "nearkv_gpu_load_ratio", "share of the step the GPU worked", registry=self._registry
                 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearkv.machine import Machine, TierKind, Timing
+from nearkv.pam.placement import filled
 from nearkv.pam.step import PamLoad, PamRun, pam_step
 from nearkv.pipeline.schedule import Schedule, schedule
 from nearkv.pipeline.task import Task
@@ -80,7 +81,7 @@ def compare_with_offloading(
     token_bytes = KEYS_AND_VALUES * model.layers * model.kv_heads * model.head_dim * model.bytes_per_value
     left = _room(gpus, TierKind.GPU_MEMORY)[0][1] - model.weight_bytes
     batch = max(1, round(pressure * left / (token_bytes * context_tokens)))
-    held = _filled(
+    held = filled(
         [room // (token_bytes * batch) for _, room in _room(pam, TierKind.PIM_MEMORY)], context_tokens
     )
     attended = max(1, context_tokens // sparsity)
@@ -90,7 +91,7 @@ def compare_with_offloading(
         batch,
         offloading_step(gpus, model, context_tokens, batch),
         pam_step(pam, model, PamLoad(batch=batch, attended_tokens=spread), merge),
-        pam_step(pam, model, PamLoad(batch=batch, attended_tokens=_filled(held, attended)), merge),
+        pam_step(pam, model, PamLoad(batch=batch, attended_tokens=filled(held, attended)), merge),
     )
 
 
@@ -106,7 +107,7 @@ def offloading_step(machine: Machine, model: ModelGeometry, context_tokens: int,
     kinds = (TierKind.GPU_MEMORY, TierKind.HOST_MEMORY, TierKind.DRIVE)
     (home, gpu_room), *outer = [place for kind in kinds for place in _room(machine, kind)]
     spilled = max(0, layer_kv - (gpu_room - model.weight_bytes) // model.layers)
-    shares = _filled([room // model.layers for _, room in outer], spilled)
+    shares = filled([room // model.layers for _, room in outer], spilled)
     gpu = next(unit.name for unit in machine.description.processors if unit.tier == home)
 
     def kernel(work: GpuKernel) -> Timing:
@@ -142,14 +143,3 @@ def _room(machine: Machine, kind: TierKind) -> list[tuple[str, int]]:
     if not found and kind is not TierKind.DRIVE:
         raise ValueError(f"machine {machine.name} has no tier of kind {kind.value}")
     return found
-
-
-def _filled(rooms: list[int], amount: int) -> list[int]:
-    """The amount over the rooms, in order."""
-    shares = []
-    for room in rooms:
-        shares.append(min(room, amount))
-        amount -= shares[-1]
-    if amount:
-        raise ValueError(f"{amount} of the KV cache have no place; allowed: what the tiers hold")
-    return shares

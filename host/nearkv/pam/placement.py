@@ -183,3 +183,14 @@ def _check(importance: Float64, tier: TierIndex) -> None:
         raise ValueError("importance holds a negative or non-finite number; allowed: finite, from 0")
     if len(tier) and not (tier.min() >= 0 and tier.max() < TIERS):
         raise ValueError(f"tier holds {tier.min()} to {tier.max()}; allowed: 0 to {TIERS - 1}")
+
+
+def filled(rooms: Sequence[int], amount: int, what: str = "of the KV cache") -> list[int]:
+    """An amount over rooms in order, the first full before the next is used; ValueError if some is left."""
+    shares = []
+    for room in rooms:
+        shares.append(min(room, amount))
+        amount -= shares[-1]
+    if amount:
+        raise ValueError(f"{amount} {what} have no place; allowed: what the tiers hold")
+    return shares

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nearkv.experiments.strict import load_yaml, parse
+from nearkv.experiments.strict import load_named, names_in
 from nearkv.machine import MachineDescription, TierKind
 from nearkv.pam.scheduler import Rule, Scheduling
 
@@ -83,7 +83,7 @@ class PamPreset:
 
 def preset_names() -> list[str]:
     """Names of the presets that ship."""
-    return sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
+    return names_in(PRESET_FOLDER)
 
 
 def load_preset(name: str) -> PamPreset:
@@ -93,9 +93,4 @@ def load_preset(name: str) -> PamPreset:
         ValueError: an unknown name, or a bad file: names it, the key and what is allowed.
 
     """
-    path = Path(name)
-    if path.suffix != ".yaml":
-        if name not in preset_names():
-            raise ValueError(f"preset is {name!r}; allowed: {', '.join(preset_names())}, or a .yaml file")
-        path = PRESET_FOLDER / f"{name}.yaml"
-    return parse(PamPreset, load_yaml(path.read_text(encoding="utf-8"), str(path)), str(path))
+    return load_named(PamPreset, PRESET_FOLDER, name, "preset")

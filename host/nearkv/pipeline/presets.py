@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearkv.experiments.strict import load_yaml, parse
+from nearkv.experiments.strict import load_named, names_in
 from nearkv.pipeline.settings import PipelineSettings
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
@@ -44,7 +44,7 @@ class PipelinePreset:
 
 def preset_names() -> list[str]:
     """Names of the presets that ship."""
-    return sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
+    return names_in(PRESET_FOLDER)
 
 
 def load_preset(name: str) -> PipelinePreset:
@@ -54,9 +54,4 @@ def load_preset(name: str) -> PipelinePreset:
         ValueError: an unknown name, or a bad file: names it, the key and what is allowed.
 
     """
-    path = Path(name)
-    if path.suffix != ".yaml":
-        if name not in preset_names():
-            raise ValueError(f"preset is {name!r}; allowed: {', '.join(preset_names())}, or a .yaml file")
-        path = PRESET_FOLDER / f"{name}.yaml"
-    return parse(PipelinePreset, load_yaml(path.read_text(encoding="utf-8"), str(path)), str(path))
+    return load_named(PipelinePreset, PRESET_FOLDER, name, "preset")
