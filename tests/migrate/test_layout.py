@@ -15,7 +15,7 @@ from nearkv_hdl.spec.migration import (
 )
 from nearkv_hdl.spec.pim_designs import PIM_DESIGNS
 from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS, get_pim_layout
-from nearkv_sim.golden.migrate_layout import from_pim, reorder_tiles, to_pim
+from nearkv_sim.golden.migrate_layout import from_pim, from_tiles, reorder_tiles, to_pim, to_tiles
 
 LAYOUTS = list(PIM_LAYOUTS.values())
 named = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
@@ -96,11 +96,23 @@ def test_smallest_block_by_hand():
 def test_tiles_of_a_block_are_the_block(layout):
     """A block in PIM layout, cut into keys and values of each tile, is the stream of its tiles."""
     rows = random_rows(layout, 1)
-    stream = reorder_tiles(layout, rows.view(np.uint8).reshape(-1), Order.ROWS, Order.PIM)
+    tiles = to_tiles(layout, rows)
+    assert np.array_equal(from_tiles(layout, tiles).view(np.uint8), rows.view(np.uint8))
+    stream = reorder_tiles(layout, tiles.view(np.uint8).reshape(-1), Order.ROWS, Order.PIM)
     halves = to_pim(layout, rows).reshape(2, layout.block_tiles, layout.half_tile_bytes)
     assert np.array_equal(stream.reshape(layout.block_tiles, 2, -1), halves.swapaxes(0, 1))
     back = reorder_tiles(layout, stream, Order.PIM, Order.ROWS)
-    assert np.array_equal(back, rows.view(np.uint8).reshape(-1))
+    assert np.array_equal(back, tiles.view(np.uint8).reshape(-1))
+
+
+@named
+def test_a_tile_passes_keys_first(layout):
+    rows = random_rows(layout, 1)
+    tiles = to_tiles(layout, rows).view(np.uint16)
+    for token in range(layout.block_tokens):
+        tile, place = divmod(token, layout.tile_tokens)
+        for part in (0, 1):
+            assert np.array_equal(tiles[tile, part, place], rows[token, part].view(np.uint16))
 
 
 def test_entries_round_trip():
@@ -143,6 +155,10 @@ def test_entries_round_trip():
         (lambda: BlockEntry.unpack(b""), r"entry has 0 bytes; allowed: 16"),
         (lambda: to_pim(LAYOUTS[0], np.zeros((8, 2, 16), np.float16)), r"rows hold 8 tokens; allowed: whole"),
         (lambda: to_pim(LAYOUTS[0], np.zeros((16, 2, 16))), r"rows are float64"),
+        (
+            lambda: to_tiles(LAYOUTS[0], np.zeros((3, 2, 16), np.float16)),
+            r"rows hold 3 tokens; allowed: whole",
+        ),
         (lambda: from_pim(LAYOUTS[0], np.zeros((1, 5), np.uint8)), r"blocks are uint8 \[1, 5\]"),
         (
             lambda: reorder_tiles(LAYOUTS[0], np.zeros(5, np.uint8), Order.ROWS, Order.PIM),

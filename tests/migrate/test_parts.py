@@ -7,7 +7,7 @@ import pytest
 from nearkv_hdl.migrate.move_batcher import MoveBatcher
 from nearkv_hdl.migrate.move_planner import MovePlanner
 from nearkv_hdl.migrate.moves import MoveShapes
-from nearkv_hdl.migrate.tile_commands import TileCommands
+from nearkv_hdl.migrate.tile_commands import Place, TileCommands
 from nearkv_hdl.spec.migration import Move, MoveCode
 from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
 
@@ -142,17 +142,25 @@ def test_blocks_lie_within_their_sides_windows(simulate, source, destination, co
 # TileCommands.
 
 
-def test_times_of_commands(simulate):
+def offsets(place, tile):
+    """Offset and bytes of every command of a tile of two."""
+    half, row = LAYOUT.half_tile_bytes, LAYOUT.row_bytes
+    if place is Place.PIM:
+        return [(tile * half + part, half) for part in (0, LAYOUT.value_offset_bytes)]
+    if place is Place.ROWS:
+        parts = [(token * 2 + part) * row for part in (0, 1) for token in range(LAYOUT.tile_tokens)]
+        return [(tile * TILE + part, row) for part in parts]
+    return [(0, 2 * (TILE if place is Place.BYTES else LAYOUT.record_bytes))][tile:]
+
+
+@pytest.mark.parametrize("place", Place)
+def test_commands_of_a_run(simulate, place):
     unit = TileCommands(SHAPES)
-    run = {"address": BLOCK, "tiles": 2, "pim": 1, "records": 0}
-    transfers = simulate(unit, {"i": [run] * 2}, ["o"])
+    transfers = simulate(unit, {"i": [{"address": BLOCK, "tiles": 2, "place": place}] * 2}, ["o"])
+    expected = [*offsets(place, 0), *offsets(place, 1)]
     (start, _), (following, _) = transfers["i"]
-    assert [cycle - start for cycle, _ in transfers["o"][:4]] == [1, 2, 3, 4]
-    assert following - start == 5
-    half, values = LAYOUT.half_tile_bytes, LAYOUT.value_offset_bytes
-    assert [(command.address - BLOCK, command.bytes) for _, command in transfers["o"][:4]] == [
-        (0, half),
-        (values, half),
-        (half, half),
-        (half + values, half),
-    ]
+    first = transfers["o"][: len(expected)]
+    assert [cycle - start for cycle, _ in first] == [unit.latency + n for n in range(len(expected))]
+    assert following - start == 1 + len(expected)
+    assert [(command.address - BLOCK, command.bytes) for _, command in first] == expected
+    assert len(transfers["o"]) == 2 * len(expected)

@@ -15,6 +15,7 @@ from nearkv_hdl.spec.migration import SCALE_HEADER_BYTES
 from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
 from nearkv_sim.cosim import CompiledComponent, Stalls
 from nearkv_sim.formal import Status, prove_ready_independent, prove_stream_contract
+from nearkv_sim.golden.migrate_layout import to_tiles
 from nearkv_sim.golden.migrate_rows import expand_rows, from_records, quantise_rows, to_records
 
 FIXTURE = Path(__file__).parents[2] / "data" / "smollm2-135m-austen-4096.safetensors"
@@ -80,9 +81,12 @@ def test_records_hold_scales_and_codes():
     records = to_records(TINY, rows)
     codes, scales = quantise_rows(rows)
     assert records.shape == (TINY.block_tiles, TINY.record_bytes)
-    assert np.array_equal(records[1, :16].view(np.float16), scales[4:8].reshape(-1))
+    # Tile 1 holds tokens 4 to 7: their keys, then their values.
+    assert np.array_equal(records[1, :16].view(np.float16), scales[4:8].T.reshape(-1))
     assert not records[:, 16:SCALE_HEADER_BYTES].any()
-    assert np.array_equal(records[1, SCALE_HEADER_BYTES:].view(np.int8), codes[4:8].reshape(-1))
+    given = records[1, SCALE_HEADER_BYTES:].view(np.int8).reshape(2, 4, 16)
+    assert np.array_equal(given[0], codes[4:8, 0])
+    assert np.array_equal(given[1], codes[4:8, 1])
     assert np.array_equal(from_records(TINY, records), expand_rows(codes, scales))
 
 
@@ -144,11 +148,13 @@ def test_rtl_equals_the_golden_model_under_pauses(shape):
     for seed, stalls in enumerate([None, Stalls(1, 0.5, 0.1), Stalls(2, 0.1, 0.7, mean_burst_cycles=9)]):
         rows = any_rows((5 * layout.tile_tokens, 2, layout.design.head_dim), seed)
         records = to_records(layout, rows)
-        out, result = run(RowQuantiser, shape, rows, records.size, stalls=stalls)
+        tiles = to_tiles(layout, rows)
+        out, result = run(RowQuantiser, shape, tiles, records.size, stalls=stalls)
         assert np.array_equal(out, records.reshape(-1))
         assert not result.flags["o_invalid"].high_cycles
         out, result = run(RowExpander, shape, records, rows.nbytes, stalls=stalls)
-        assert np.array_equal(out, from_records(layout, records).view(np.uint8).reshape(-1))
+        tiles = to_tiles(layout, from_records(layout, records))
+        assert np.array_equal(out, tiles.view(np.uint8).reshape(-1))
         assert not result.flags["o_invalid"].high_cycles
 
 
@@ -161,7 +167,7 @@ def test_every_magnitude_through_the_rtl():
     for place, divisor in enumerate((2, 254, 127, 3), start=1):
         flat[:, place] = FINITE / np.float16(divisor)
     records = to_records(layout, rows)
-    out, _ = run(RowQuantiser, shape, rows, records.size)
+    out, _ = run(RowQuantiser, shape, to_tiles(layout, rows), records.size)
     assert np.array_equal(out, records.reshape(-1))
     halves = np.arange(-128, 128, dtype=np.int8).reshape(2, 128)
     records = np.tile(records, (2, 1))
@@ -169,7 +175,8 @@ def test_every_magnitude_through_the_rtl():
     scales = np.repeat(FINITE, 2).view(np.uint8).reshape(len(records), -1)
     records[:, : scales.shape[1]] = scales
     out, _ = run(RowExpander, shape, records, 2 * rows.nbytes)
-    assert np.array_equal(out, from_records(layout, records).view(np.uint8).reshape(-1))
+    tiles = to_tiles(layout, from_records(layout, records))
+    assert np.array_equal(out, tiles.view(np.uint8).reshape(-1))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -15,6 +15,7 @@ from nearkv_hdl.migrate.migration_path import MigrationPath
 from nearkv_hdl.migrate.move_batcher import MoveBatcher
 from nearkv_hdl.migrate.move_planner import MovePlanner
 from nearkv_hdl.migrate.moves import CODE_BITS, MoveShapes
+from nearkv_hdl.migrate.route import through_queue
 from nearkv_hdl.spec.migration import BLOCK_ENTRY_BYTES, MoveCode
 
 _MAX_PATHS = 4
@@ -44,6 +45,7 @@ class MigrationEngine(wiring.Component):
         queue: descriptors that wait, and completions, from 2.
         patience_cycles: see IdleGate.
         burst_beats: see BurstSplitter.
+        memory_latency_cycles: see MigrationPath.
 
     Members:
         i_descriptor: moves.
@@ -69,6 +71,7 @@ class MigrationEngine(wiring.Component):
         queue: int = 16,
         patience_cycles: int = 64,
         burst_beats: int = 16,
+        memory_latency_cycles: int = 100,
     ) -> None:
         if not 1 <= len(far_bytes) <= _MAX_PATHS:
             raise ValueError(f"far_bytes has {len(far_bytes)} widths; allowed: 1 to {_MAX_PATHS}")
@@ -77,7 +80,8 @@ class MigrationEngine(wiring.Component):
         self.shapes = shapes
         self.queue = queue
         self._paths = [
-            MigrationPath(shapes, device_bytes, width, patience_cycles, burst_beats) for width in far_bytes
+            MigrationPath(shapes, device_bytes, width, patience_cycles, burst_beats, memory_latency_cycles)
+            for width in far_bytes
         ]
         self._by_width = sorted(range(len(far_bytes)), key=lambda path: -far_bytes[path])
         self._planner = MovePlanner(shapes)
@@ -123,7 +127,7 @@ class MigrationEngine(wiring.Component):
             m.submodules[f"path{index}"] = path
 
         # Descriptors to plans to jobs.
-        _through_queue(m, "descriptors", self.i_descriptor, planner.i, self.queue)
+        through_queue(m, "descriptors", self.i_descriptor, planner.i, self.queue)
         wiring.connect(m, planner.o_request, translator.i)
         wiring.connect(m, translator.o, planner.i_translation)
         wiring.connect(m, translator.o_command, table.i_command)
@@ -172,7 +176,7 @@ class MigrationEngine(wiring.Component):
 
         # Completions: a merged move ends like its job.
         ledger = stream.Signature(shapes.entry).create()
-        _through_queue(m, "ledger", batcher.o_entry, ledger, self.queue)
+        through_queue(m, "ledger", batcher.o_entry, ledger, self.queue)
         entry = ledger.payload
         loaded, code = Signal(), Signal(CODE_BITS, reset_less=True)
         result_valid, result_code = Signal(), Signal(CODE_BITS)
@@ -207,16 +211,3 @@ class MigrationEngine(wiring.Component):
         with m.Elif(ledger.valid & ledger.ready):
             m.d.sync += loaded.eq(0)
         return m
-
-
-def _through_queue(m: Module, name: str, source, sink, depth: int) -> None:
-    """A stream through a FIFO."""
-    m.submodules[name] = queue = fifo.SyncFIFOBuffered(width=len(Value.cast(source.payload)), depth=depth)
-    m.d.comb += [
-        queue.w_en.eq(source.valid),
-        queue.w_data.eq(source.payload),
-        source.ready.eq(queue.w_rdy),
-        sink.valid.eq(queue.r_rdy),
-        Value.cast(sink.payload).eq(queue.r_data),
-        queue.r_en.eq(sink.ready),
-    ]

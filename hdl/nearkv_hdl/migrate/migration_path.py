@@ -14,23 +14,33 @@ from nearkv_hdl.migrate.idle_gate import IdleGate
 from nearkv_hdl.migrate.move_planner import has
 from nearkv_hdl.migrate.moves import BYTES_BITS, CODE_BITS, FLAG_BITS, MoveShapes
 from nearkv_hdl.migrate.relayout import Relayout
-from nearkv_hdl.migrate.route import feed, join, steer
+from nearkv_hdl.migrate.route import feed, join, steer, through_queue
 from nearkv_hdl.migrate.row_expander import RowExpander
 from nearkv_hdl.migrate.row_quantiser import RowQuantiser
-from nearkv_hdl.migrate.tile_commands import TileCommands
+from nearkv_hdl.migrate.tile_commands import Place, TileCommands, command_count
 from nearkv_hdl.migrate.width import Narrow, Widen
-from nearkv_hdl.spec.migration import PARTS, Move, MoveCode, Order
+from nearkv_hdl.spec.migration import Move, MoveCode, Order, PimLayout
 
 _JOBS = 2  # under way at once: one follows the other
-_OUTSTANDING = 8  # bursts
+_COMMAND_CYCLES = 16  # of a manager's command besides the memory's latency and its beats
+
+
+def transfer_sizes(
+    layout: PimLayout, bus_bytes: int, burst_beats: int, memory_latency_cycles: int
+) -> tuple[int, int]:
+    """Bursts, of rows at least, and beats a manager has under way so that this latency costs none."""
+    row_beats = max(1, min(burst_beats, layout.row_bytes // bus_bytes))
+    bursts = 1 + -(-(memory_latency_cycles + _COMMAND_CYCLES) // row_beats)
+    return bursts, memory_latency_cycles + burst_beats + 8  # as AxiReader has it
 
 
 class MigrationPath(wiring.Component):
     """Executes jobs: reads one side, changes layout and format, writes the other.
 
     Formula: up: far memory, [RowExpander], IdleGate, Relayout, device. Down: device, IdleGate, Relayout,
-    [RowQuantiser], far memory. Inside, beats have the wider side's width.
-    Timing: a beat of the narrower side per cycle, once the first tile is complete; jobs of one kind (flags)
+    [RowQuantiser], far memory. Inside, beats have the wider side's width. Unless bytes are copied as they
+    lie, a tile's keys pass before its values, and rows are read and written one by one.
+    Timing: a beat of the narrower side per cycle, once half a tile is complete; jobs of one kind (flags)
     follow without a gap, a job of another kind once the path is empty. `latency` from a job to the first
     read command.
     Stalls: of any channel of the buses; compute, for `patience_cycles` a beat.
@@ -43,6 +53,8 @@ class MigrationPath(wiring.Component):
         device_bytes, far_bytes: widths of both buses.
         patience_cycles: see IdleGate.
         burst_beats: see BurstSplitter.
+        memory_latency_cycles: from an address to its data or, after the last beat, response, that costs no
+            beat, from 1.
 
     Members:
         i_job: jobs inside the windows.
@@ -53,7 +65,7 @@ class MigrationPath(wiring.Component):
         o_invalid: since reset, a number that cannot be quantised or a scale that cannot be expanded.
         m_axi_device_read, m_axi_device_write, m_axi_far_read, m_axi_far_write: buses.
 
-    Raises ValueError for widths that a child refuses.
+    Raises ValueError for `memory_latency_cycles` below 1 and widths that a child refuses.
 
     """
 
@@ -64,19 +76,20 @@ class MigrationPath(wiring.Component):
         far_bytes: int,
         patience_cycles: int = 64,
         burst_beats: int = 16,
+        memory_latency_cycles: int = 100,
     ) -> None:
+        if memory_latency_cycles < 1:
+            raise ValueError(f"memory_latency_cycles is {memory_latency_cycles}; allowed: from 1")
         layout = shapes.layout
         self.shapes = shapes
         self.beat_bytes = max(device_bytes, far_bytes, layout.column_bytes)
         self.device_bytes, self.far_bytes = device_bytes, far_bytes
         address_bits = shapes.address_bits
-        sizes = (burst_beats, _OUTSTANDING)
-        self._readers = [
-            AxiReader(width, *sizes, address_bits=address_bits) for width in (device_bytes, far_bytes)
-        ]
-        self._writers = [
-            AxiWriter(width, *sizes, address_bits=address_bits) for width in (device_bytes, far_bytes)
-        ]
+        self._readers, self._writers = [], []
+        for width in (device_bytes, far_bytes):
+            bursts, beats = transfer_sizes(layout, width, burst_beats, memory_latency_cycles)
+            self._readers.append(AxiReader(width, burst_beats, bursts, beats, address_bits))
+            self._writers.append(AxiWriter(width, burst_beats, bursts, address_bits))
         self._commands = [TileCommands(shapes) for _ in range(2)]
         self._expander = RowExpander(layout, self.beat_bytes)
         self._quantiser = RowQuantiser(layout, self.beat_bytes)
@@ -147,28 +160,32 @@ class MigrationPath(wiring.Component):
         m.submodules.write_commands = write_commands
         job_up, job_relayout = has(job.flags, Move.UP), has(job.flags, Move.RELAYOUT)
         same = job.flags == flags
+        # Commands of rows are as slow as their beats. Those of reads are ahead; writes must not stop a job.
+        write_run = stream.Signature(write_commands.i.payload.shape()).create()
+        through_queue(m, "write_runs", write_run, write_commands.i, _JOBS)
         # What follows takes a job in the same cycle: all of it must be ready.
-        takers = (read_commands.i, write_commands.i, relayout.i_job)
+        takers = (read_commands.i, write_run, relayout.i_job)
         all_ready = Cat(taker.ready for taker in takers).all() & (under_way != _JOBS)
         m.d.comb += starts.eq(job_valid & all_ready & ((under_way == 0) | same))
         m.d.comb += [taker.valid.eq(starts) for taker in takers]
         owed = data.View(debt_layout, debts.w_data)
-        halves = Mux(job_relayout, job.tiles * PARTS, 1)
-        read, write = read_commands.i.payload, write_commands.i.payload
+        lossy = has(job.flags, Move.QUANTISE) | has(job.flags, Move.EXPAND)
+        row_major = Mux(job_relayout | lossy, Place.ROWS, Place.BYTES)
+        read, write = read_commands.i.payload, write_run.payload
+        for run, in_pim, quantised in ((read, ~job_up, Move.EXPAND), (write, job_up, Move.QUANTISE)):
+            place = Mux(has(job.flags, quantised), Place.RECORDS, row_major)
+            m.d.comb += [
+                run.place.eq(Mux(job_relayout & in_pim, Place.PIM, place)),
+                run.tiles.eq(job.tiles),
+            ]
         m.d.comb += [
             read.address.eq(job.source),
-            read.pim.eq(job_relayout & ~job_up),
-            read.records.eq(has(job.flags, Move.EXPAND)),
             write.address.eq(job.destination),
-            write.pim.eq(job_relayout & job_up),
-            write.records.eq(has(job.flags, Move.QUANTISE)),
-            read.tiles.eq(job.tiles),
-            write.tiles.eq(job.tiles),
             relayout.i_job.payload.tiles.eq(job.tiles),
-            relayout.i_job.payload.source.eq(Mux(read.pim, Order.PIM, Order.ROWS)),
-            relayout.i_job.payload.destination.eq(Mux(write.pim, Order.PIM, Order.ROWS)),
-            owed.reads.eq(Mux(job_up, 1, halves)),
-            owed.writes.eq(Mux(job_up, halves, 1)),
+            relayout.i_job.payload.source.eq(Mux(read.place == Place.PIM, Order.PIM, Order.ROWS)),
+            relayout.i_job.payload.destination.eq(Mux(write.place == Place.PIM, Order.PIM, Order.ROWS)),
+            owed.reads.eq(command_count(shapes, read)),
+            owed.writes.eq(command_count(shapes, write)),
             debts.w_en.eq(starts),
             debts.r_en.eq(done),
         ]

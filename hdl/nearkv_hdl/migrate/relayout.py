@@ -1,4 +1,4 @@
-"""The re-layout buffer: tiles in one order in, in another order out, both sides at full rate."""
+"""The re-layout buffer: half tiles in one order in, in another order out, both sides at full rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.migrate.tile_address import TileAddress
 from nearkv_hdl.migrate.width import Narrow, Widen
-from nearkv_hdl.spec.migration import Order, PimLayout
+from nearkv_hdl.spec.migration import PARTS, Order, PimLayout
 from nearkv_hdl.stream.pipeline import PipelineControl
 
 _BANKS = 2  # one is filled while the other is emptied
@@ -25,11 +25,11 @@ class Relayout(wiring.Component):
     """Takes tiles of keys and values in one order and gives them in another.
 
     Formula: `nearkv_sim.golden.migrate_layout.reorder_tiles`. Beats on both sides are consecutive bytes of
-    the stream, lowest first.
-    Timing: a tile leaves when it is complete: its first beat `latency` cycles after its last one came.
-    Interval 1 beat of the narrower side, jobs following one another included: two tiles are buffered. A job
-    waits while another is under way, and then follows without a gap.
-    Stalls: a stalled `o` stops `i` when two tiles are full; a pause of `i` shows at `o` when both are empty.
+    the stream, lowest first; in both orders a tile's keys come before its values.
+    Timing: half a tile, its keys or its values, leaves when it is complete: its first beat `latency` cycles
+    after its last one came. Interval 1 beat of the narrower side, jobs following one another included: two
+    halves are buffered. A job waits while another is under way, and then follows without a gap.
+    Stalls: a stalled `o` stops `i` when two halves are full; a pause of `i` shows at `o` when both are empty.
     Numerics: none.
     Cuts: every path but ready to ready within the width conversions.
     Reset: counters and valid bits; a tile under way is lost.
@@ -69,7 +69,7 @@ class Relayout(wiring.Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a tile's last beat to its first one in the other order."""
+        """Cycles from half a tile's last beat to its first one in the other order."""
         return self._widen.latency + 1 + self._reading.latency + self._narrow.latency
 
     @property
@@ -91,34 +91,37 @@ class Relayout(wiring.Component):
             m.submodules[f"columns{lane}"] = columns
 
         # The job that fills the buffer, and the one that waits behind it.
-        job_layout = relayout_job_layout(self.tiles_bits)
-        job, waiting_job = Signal(job_layout), Signal(job_layout, reset_less=True)
-        waiting = Signal()
+        halves = Signal(self.tiles_bits + 1)  # that are still to come
+        source, destination = Signal(Order, reset_less=True), Signal(Order, reset_less=True)
+        waiting, waiting_job = Signal(), Signal(relayout_job_layout(self.tiles_bits), reset_less=True)
         last_in = Signal()
         m.d.comb += self.i_job.ready.eq(~waiting)
         with m.If(~waiting):
             m.d.sync += [waiting.eq(self.i_job.valid), waiting_job.eq(self.i_job.payload)]
-        with m.If((job.tiles == 0) | ((job.tiles == 1) & last_in)):
+        with m.If((halves == 0) | ((halves == 1) & last_in)):
+            m.d.sync += [
+                halves.eq(Mux(waiting, waiting_job.tiles * PARTS, 0)),
+                source.eq(waiting_job.source),
+                destination.eq(waiting_job.destination),
+            ]
             with m.If(waiting):
-                m.d.sync += [job.eq(waiting_job), waiting.eq(0)]
-            with m.Else():
-                m.d.sync += job.tiles.eq(0)
+                m.d.sync += waiting.eq(0)
         with m.Elif(last_in):
-            m.d.sync += job.tiles.eq(job.tiles - 1)
+            m.d.sync += halves.eq(halves - 1)
 
         # Fill: rotate, then write. `claimed` until a bank is empty again, `complete` once it can be read: the
-        # last write is then a cycle away, but it is of values, and the first read of keys.
+        # last write is then a cycle away, but of other rows than the first read (see `check_lanes`).
         wiring.connect(m, wiring.flipped(self.i), widen.i)
         claimed, complete = Signal(_BANKS), Signal(_BANKS)
         bank_order = [Signal(Order, name=f"order{bank}", reset_less=True) for bank in range(_BANKS)]
         fill_bank, fill_index = Signal(), Signal(range(beats))
         takes = Signal()
         m.d.comb += [
-            widen.o.ready.eq((job.tiles != 0) & ~claimed.bit_select(fill_bank, 1)),
+            widen.o.ready.eq((halves != 0) & ~claimed.bit_select(fill_bank, 1)),
             takes.eq(widen.o.valid & widen.o.ready),
             last_in.eq(takes & (fill_index == beats - 1)),
             writing.index.eq(fill_index),
-            writing.order.eq(job.source),
+            writing.order.eq(source),
         ]
         with m.If(takes):
             m.d.sync += fill_index.eq(fill_index + 1)
@@ -130,7 +133,7 @@ class Relayout(wiring.Component):
             ]
             for bank, order in enumerate(bank_order):
                 with m.If(fill_bank == bank):
-                    m.d.sync += order.eq(job.destination)
+                    m.d.sync += order.eq(destination)
         rotated = Signal(8 * self.beat_bytes, reset_less=True)
         write, write_bank = Signal(), Signal(reset_less=True)
         m.d.sync += [

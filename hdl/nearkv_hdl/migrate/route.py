@@ -1,8 +1,9 @@
-"""Streams that go one way or another, by a choice that does not change while anything is under way."""
+"""Streams that wait, or go one way or another by a choice that stays while anything is under way."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Module, Mux, Value
+from amaranth.lib import fifo
 
 
 def steer(m: Module, source, sinks, choice) -> None:
@@ -30,3 +31,16 @@ def join(m: Module, sources, sink, choice, enable=1) -> None:
                     sink.payload.eq(source.payload),
                     source.ready.eq(sink.ready),
                 ]
+
+
+def through_queue(m: Module, name: str, source, sink, depth: int) -> None:
+    """A stream through a FIFO, a submodule of that name."""
+    m.submodules[name] = queue = fifo.SyncFIFOBuffered(width=len(Value.cast(source.payload)), depth=depth)
+    m.d.comb += [
+        queue.w_en.eq(source.valid),
+        queue.w_data.eq(source.payload),
+        source.ready.eq(queue.w_rdy),
+        sink.valid.eq(queue.r_rdy),
+        Value.cast(sink.payload).eq(queue.r_data),
+        queue.r_en.eq(sink.ready),
+    ]

@@ -5,7 +5,7 @@ All multi-byte fields are little-endian. A *row* is one token's key or value of 
 Row-major: [token, K|V, head_dim] FP16.
 PIM: [K|V, tile, column, token of the tile] in columns of one unit's beat, so that consecutive columns of a
 row lie in one bank at consecutive columns and neighbouring tokens in different banks at one row and column.
-Quantised: [tile] records of a header with one FP16 scale per row, then int8 [token, K|V, head_dim].
+Quantised: [tile] records of a header with one FP16 scale per row, then int8 [K|V, token, head_dim].
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PRESENT = 1  # lowest bit of an entry's address: blocks are aligned
 class Order(IntEnum):
     """In which order a stream carries the columns of a tile."""
 
-    ROWS = 0  # token, K|V, column
+    ROWS = 0  # K|V, token, column
     PIM = 1  # K|V, column, token
 
 

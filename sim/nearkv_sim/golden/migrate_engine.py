@@ -16,7 +16,7 @@ from nearkv_hdl.spec.migration import (
     Order,
     PimLayout,
 )
-from nearkv_sim.golden.migrate_layout import Bytes, reorder_tiles
+from nearkv_sim.golden.migrate_layout import Bytes, from_tiles, reorder_tiles, to_tiles
 from nearkv_sim.golden.migrate_rows import from_records, to_records
 
 Block = tuple[int, int]  # sequence slot, logical block
@@ -151,21 +151,28 @@ class MigrationModel:
             move.first_token // layout.tile_tokens, (move.first_token + move.tokens) // layout.tile_tokens
         )
         in_pim = Move.RELAYOUT in flags
+        lossy = bool(flags & (Move.QUANTISE | Move.EXPAND))
         device, far = self._memories[True][0], self._memories[False][0]
-        here = self._places(tiles, source, in_pim and not up, Move.EXPAND in flags)
-        there = self._places(tiles, destination, in_pim and up, Move.QUANTISE in flags)
+        here, there = (
+            self._places(tiles, block, pim=in_pim and pim, rows=in_pim or lossy, records=quantised in flags)
+            for block, pim, quantised in ((source, not up, Move.EXPAND), (destination, up, Move.QUANTISE))
+        )
         data = (far if up else device)[here]
         if Move.EXPAND in flags:
-            data = from_records(layout, data.reshape(len(tiles), -1)).view(np.uint8).reshape(-1)
+            rows = from_records(layout, data.reshape(len(tiles), -1))
+            data = to_tiles(layout, rows).view(np.uint8).reshape(-1)
         orders = (Order.ROWS, Order.PIM) if up else (Order.PIM, Order.ROWS)
-        data = reorder_tiles(layout, data.reshape(-1), *(orders if in_pim else (Order.ROWS, Order.ROWS)))
+        data = reorder_tiles(layout, data, *(orders if in_pim else (Order.ROWS, Order.ROWS)))
         if Move.QUANTISE in flags:
-            rows = data.view("<f2").astype(np.float16, copy=False)
-            data = to_records(layout, rows.reshape(-1, PARTS, layout.design.head_dim)).reshape(-1)
+            shape = (len(tiles), PARTS, layout.tile_tokens, layout.design.head_dim)
+            rows = from_tiles(layout, data.view("<f2").astype(np.float16, copy=False).reshape(shape))
+            data = to_records(layout, rows).reshape(-1)
         (device if up else far)[there] = data
         return int(data.size)
 
-    def _places(self, tiles: NDArray[np.int64], block: int, pim: bool, records: bool) -> NDArray[np.int64]:
+    def _places(
+        self, tiles: NDArray[np.int64], block: int, *, pim: bool, rows: bool, records: bool
+    ) -> NDArray[np.int64]:
         """Places in the image of all bytes of some tiles, in the order in which they pass."""
         layout = self.layout
         if pim:
@@ -173,4 +180,8 @@ class MigrationModel:
             starts = np.stack([keys, keys + layout.value_offset_bytes], axis=1).reshape(-1)
             return (starts[:, None] + np.arange(layout.half_tile_bytes)).reshape(-1)
         size = layout.record_bytes if records else layout.tile_bytes
-        return (block + tiles[:, None] * size + np.arange(size)).reshape(-1)
+        places = block + tiles[:, None] * size + np.arange(size)
+        if rows and not records:
+            split = places.reshape(-1, layout.tile_tokens, PARTS, layout.row_bytes)
+            return split.swapaxes(1, 2).reshape(-1)
+        return places.reshape(-1)

@@ -49,6 +49,29 @@ def from_pim(layout: PimLayout, blocks: Bytes) -> NDArray[np.float16]:
     return data.view("<f2").reshape(-1, PARTS, layout.row_bytes // FP16_BYTES).astype(np.float16, copy=False)
 
 
+def to_tiles(layout: PimLayout, rows: NDArray[np.float16]) -> NDArray[np.float16]:
+    """Rows in the order in which they pass: keys of a tile, then its values.
+
+    Args:
+        layout: gives the tile.
+        rows: float16 [tokens, K|V, head_dim], whole tiles.
+
+    Returns:
+        float16 [tiles, K|V, token of the tile, head_dim]. ValueError for a fraction of a tile.
+
+    """
+    if len(rows) % layout.tile_tokens:
+        raise ValueError(f"rows hold {len(rows)} tokens; allowed: whole tiles of {layout.tile_tokens}")
+    tiles = rows.reshape(-1, layout.tile_tokens, PARTS, layout.design.head_dim).swapaxes(1, 2)
+    return np.ascontiguousarray(tiles)
+
+
+def from_tiles(layout: PimLayout, tiles: NDArray[np.float16]) -> NDArray[np.float16]:
+    """Inverse of `to_tiles`."""
+    rows = np.ascontiguousarray(tiles.swapaxes(1, 2))
+    return rows.reshape(-1, PARTS, layout.design.head_dim)
+
+
 def reorder_tiles(layout: PimLayout, data: Bytes, source: Order, destination: Order) -> Bytes:
     """What Relayout makes of a stream: every tile for itself, from one order to another.
 
@@ -66,6 +89,5 @@ def reorder_tiles(layout: PimLayout, data: Bytes, source: Order, destination: Or
     if source == destination:
         return data.copy()
     tokens, columns, nbytes = layout.tile_tokens, layout.row_columns, layout.column_bytes
-    if source is Order.ROWS:
-        return data.reshape(-1, tokens, PARTS, columns, nbytes).transpose(0, 2, 3, 1, 4).reshape(-1)
-    return data.reshape(-1, PARTS, columns, tokens, nbytes).transpose(0, 3, 1, 2, 4).reshape(-1)
+    rows, pim = (-1, tokens, columns, nbytes), (-1, columns, tokens, nbytes)  # of half tiles
+    return data.reshape(rows if source is Order.ROWS else pim).swapaxes(1, 2).reshape(-1)

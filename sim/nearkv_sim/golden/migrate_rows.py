@@ -15,6 +15,7 @@ from nearkv_hdl.spec.attention import FP16_BITS, FP16_EXPONENT_NAN, FP16_FRACTIO
 from nearkv_hdl.spec.formats import CODE
 from nearkv_hdl.spec.layout import FP16_BYTES
 from nearkv_hdl.spec.migration import PARTS, SCALE_HEADER_BYTES, PimLayout
+from nearkv_sim.golden.migrate_layout import from_tiles, to_tiles
 
 Int64 = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -94,10 +95,8 @@ def to_records(layout: PimLayout, rows: NDArray[np.float16]) -> Bytes:
         uint8 [tiles, record_bytes]. ValueError for a fraction of a tile.
 
     """
-    if len(rows) % layout.tile_tokens:
-        raise ValueError(f"rows hold {len(rows)} tokens; allowed: whole tiles of {layout.tile_tokens}")
-    codes, scales = quantise_rows(rows)
-    records = np.zeros((len(rows) // layout.tile_tokens, layout.record_bytes), np.uint8)
+    codes, scales = quantise_rows(to_tiles(layout, rows))
+    records = np.zeros((len(codes), layout.record_bytes), np.uint8)
     header = scales.astype("<f2").view(np.uint8).reshape(len(records), -1)
     records[:, : header.shape[1]] = header
     records[:, SCALE_HEADER_BYTES:] = codes.view(np.uint8).reshape(len(records), -1)
@@ -108,11 +107,11 @@ def from_records(layout: PimLayout, records: Bytes) -> NDArray[np.float16]:
     """Rows of records, float16 [tokens, K|V, head_dim]; ValueError for another shape or a bad scale."""
     if records.ndim != 2 or records.shape[1] != layout.record_bytes:
         raise ValueError(f"records are {list(records.shape)}; allowed: [tiles, {layout.record_bytes}]")
-    rows = PARTS * layout.tile_tokens
-    scales = np.ascontiguousarray(records[:, : rows * FP16_BYTES]).view("<f2").astype(np.float16)
+    shape = (len(records), PARTS, layout.tile_tokens)
+    scales = np.ascontiguousarray(records[:, : PARTS * layout.tile_tokens * FP16_BYTES]).view("<f2")
     codes = np.ascontiguousarray(records[:, SCALE_HEADER_BYTES:]).view(np.int8)
-    expanded = expand_rows(codes.reshape(len(records), rows, -1), scales)
-    return expanded.reshape(-1, PARTS, layout.design.head_dim)
+    tiles = expand_rows(codes.reshape(*shape, -1), scales.astype(np.float16).reshape(shape))
+    return from_tiles(layout, tiles)
 
 
 def _number(bits: Int64) -> tuple[Int64, Int64]:

@@ -139,13 +139,15 @@ def test_without_room_for_completions_a_bounded_number_of_moves_is_accepted(worl
         world.rtl.run({"i_descriptor": world.words_of(moves)}, {}, max_idle_cycles=100)
 
 
-def test_small_moves_become_one_burst(world):
-    """Tiles of a block, asked for one by one, after a move that keeps the path busy."""
-    busy = [down(0, 20, 50), down(1, 22, 52), down(2, 23, 54), down(3, 21, 56)]
-    small = [down(10 + n, 1, 40, tokens=4, first=4 * n) for n in range(4)]
+@pytest.mark.parametrize(("flags", "burst_bytes"), [(Move.COPY, 16 * 8), (Move.RELAYOUT, LAYOUT.row_bytes)])
+def test_small_moves_become_one_job(world, flags, burst_bytes):
+    """Tiles of a block, asked for one by one, after moves that keep the path busy."""
+    pairs = ((20, 50), (22, 52), (23, 54), (21, 56), (24, 58))
+    busy = [down(n, *pair, flags) for n, pair in enumerate(pairs)]
+    small = [down(10 + n, 1, 40, flags, tokens=4, first=4 * n) for n in range(4)]
     result, _ = world.run([*busy, *small])
     assert result.signals["o_jobs"] == len(busy) + 1
-    assert result.flags["o_far_burst"].high_cycles == (len(busy) + 1) * LAYOUT.block_bytes // (16 * 8)
+    assert result.flags["o_far_burst"].high_cycles == (len(busy) + 1) * LAYOUT.block_bytes // burst_bytes
 
 
 def test_neighbouring_blocks_of_rows_become_one_job(world):
