@@ -4,6 +4,7 @@ import pytest
 
 from nearkv_hdl.bus.axi_reader import AxiReader
 from nearkv_hdl.bus.axi_writer import AxiWriter
+from nearkv_hdl.bus.bank_readers import BankReaders
 from nearkv_hdl.bus.burst import BurstSplitter
 from nearkv_hdl.bus.transfer import StatusQueue
 from nearkv_hdl.bus.window import WindowCheck
@@ -26,6 +27,12 @@ from nearkv_hdl.verilog import flat_ports
         (lambda: BurstSplitter(4, 2, 3, 3), "address_bits is 3; allowed: from 4"),
         (lambda: WindowCheck(1, 8, 8), "commands is 1; allowed: from 2"),
         (lambda: WindowCheck(2, 8, 9), "length_bits is 9; allowed: 1 to address_bits, 8"),
+        (lambda: BankReaders(1, 4096, 64), "readers is 1; allowed: a power of two from 2"),
+        (lambda: BankReaders(3, 4096, 64), "readers is 3"),
+        (lambda: BankReaders(2, 32, 64), f"bank_bytes is 32; allowed: a power of two from 64 to {1 << 63}"),
+        (lambda: BankReaders(2, 96, 64), "bank_bytes is 96"),
+        (lambda: BankReaders(4, 32, 4, address_bits=6), "bank_bytes is 32; .* from 4 to 16"),
+        (lambda: BankReaders(2, 4096, 64, commands=1), "commands is 1; allowed: from 2"),
         (lambda: StatusQueue(8, 1), "places is 1; allowed: from 2"),
     ],
 )

@@ -8,7 +8,14 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.bus.axi import axi_read, offer_address
 from nearkv_hdl.bus.burst import BurstSplitter
-from nearkv_hdl.bus.transfer import StatusQueue, code_of, command_layout, lane_mask, status_layout
+from nearkv_hdl.bus.transfer import (
+    LEAST_DEPTH,
+    StatusQueue,
+    code_of,
+    command_layout,
+    lane_mask,
+    status_layout,
+)
 from nearkv_hdl.bus.window import WindowCheck
 from nearkv_hdl.stream.credit import BUFFER_LATENCY
 
@@ -127,7 +134,9 @@ class AxiReader(wiring.Component):
             {"data": 8 * bus_bytes, "first_lane": lane_bits, "last_lane": lane_bits, "last": 1}
         )
         m.submodules.owed = owed = fifo.SyncFIFOBuffered(width=owed_layout.size, depth=self.outstanding)
-        m.submodules.beats = beats = fifo.SyncFIFOBuffered(width=beat_layout.size, depth=self.depth)
+        m.submodules.beats = beats = fifo.SyncFIFOBuffered(
+            width=beat_layout.size, depth=max(self.depth, LEAST_DEPTH)
+        )
         m.submodules.statuses = statuses = self._statuses
 
         wiring.connect(m, wiring.flipped(self.i_command), window.i)

@@ -11,6 +11,10 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.bus.axi import RESPONSE_BITS, Response
 from nearkv_hdl.stream.credit import BUFFER_LATENCY
 
+# Of a SyncFIFOBuffered that is written without asking: one of two places is not free again before what came
+# first has moved on to the output, so that two writes in a row would lose the second.
+LEAST_DEPTH = 3
+
 
 class TransferCode(IntEnum):
     """How a transfer ended."""
@@ -89,7 +93,9 @@ class StatusQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=self.status_layout.size, depth=self.places)
+        m.submodules.queue = queue = fifo.SyncFIFOBuffered(
+            width=self.status_layout.size, depth=max(self.places, LEAST_DEPTH)
+        )
         report = self.i.payload
         first = Signal(self.status_layout, reset_less=True)
         failed = Signal()  # `first` is an error

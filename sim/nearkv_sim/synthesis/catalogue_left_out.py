@@ -52,6 +52,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     ),
     "Parts of KernelCore, in [kernel.md](kernel.md)": (
         "ArgumentCheck",
+        "BankReaders",
         "BlockDispatch",
         "DescriptorCheck",
         "DescriptorFetch",
