@@ -63,11 +63,28 @@ def test_every_named_design_fits_its_device():
         ({"query_bits": 7}, "query_bits is 7"),
         ({"block_tokens": 4}, "block_tokens is 4; allowed: at least 8"),
         ({"block_tokens": 100}, "block_tokens is 100"),
+        ({"key_masters": 0}, "key_masters is 0; allowed: a power of two up to 4"),
+        ({"key_masters": 3, "key_bank_bytes": 4096}, "key_masters is 3"),
+        ({"key_masters": 8, "key_bank_bytes": 4096}, "key_masters is 8"),
+        ({"key_bank_bytes": 4096}, "key_bank_bytes is 4096; allowed: 0, since there is one key master"),
+        ({"key_masters": 2}, "key_bank_bytes is 0; allowed: a power of two from 4096 to 4611686018427387904"),
+        ({"key_masters": 2, "key_bank_bytes": 2048}, "key_bank_bytes is 2048"),
+        ({"key_masters": 2, "key_bank_bytes": 12_288}, "key_bank_bytes is 12288"),
+        ({"key_masters": 4, "key_bank_bytes": 1 << 63}, "with 4 key masters"),
     ],
 )
 def test_designs_that_cannot_be_built_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         design(**changes)
+
+
+def test_blocks_are_read_by_the_master_of_their_bank():
+    one, two = design(), design(key_masters=2, key_bank_bytes=8192)
+    addresses = [0, 8191, 8192, 12_288, 16_384, (1 << 64) - 1]
+    assert [one.key_master(address) for address in addresses] == [0] * 6
+    assert [two.key_master(address) for address in addresses] == [0, 0, 1, 1, 0, 1]
+    widest = design(key_masters=4, key_bank_bytes=1 << 62)
+    assert [widest.key_master(quarter << 62) for quarter in range(4)] == [0, 1, 2, 3]
 
 
 def test_unknown_names_are_refused():

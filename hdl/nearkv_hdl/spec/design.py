@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearkv_hdl.spec.formats import CODE, Format, folded_query, is_power_of_two
-from nearkv_hdl.spec.layout import BLOCK_TOKENS, HEAD_DIMS, MAX_QUERY_GROUP, KeyBlockLayout, KeyFormat
+from nearkv_hdl.spec.layout import (
+    BLOCK_ALIGN_BYTES,
+    BLOCK_TOKENS,
+    HEAD_DIMS,
+    MAX_QUERY_GROUP,
+    KeyBlockLayout,
+    KeyFormat,
+)
 from nearkv_hdl.spec.multiplier import Family as Family  # part of a device, so that it is found here too
 from nearkv_hdl.spec.multiplier import MacVariant, check_variant, default_variant
 from nearkv_hdl.spec.topk_config import TopKConfig
@@ -14,6 +21,9 @@ from nearkv_hdl.spec.topk_config import TopKConfig
 # lane beat, are what keeps bus and lanes from ever waiting for each other at full rate (without them up to
 # 1.9 % of the cycles are lost); the others ride out short pauses of the source.
 LOW_QUEUE_MARGIN_ROWS = 8
+
+MAX_KEY_MASTERS = 4
+MAX_KEY_BANK_BYTES = 1 << 62  # so that every master has a bank within 64-bit addresses
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,10 @@ class DesignConfig:
         block_tokens: tokens of a key block, 128 in layout version 1; smaller in tests.
         variant: how products are mapped to DSP blocks; None takes `default_variant` of the device's family.
         topk: the top-k unit that the kernel has for each query head; None for none.
+        key_masters: memory ports that the kernel reads key planes through, a power of two up to 4.
+        key_bank_bytes: with several, bytes of memory behind one port, before those of the next: a power of
+            two from 4,096 to 2^62; with one, 0. Every port reaches all of the memory: banks decide who
+            reads a block, so how fast, never what.
 
     Raises ValueError that quotes the value and says what is allowed.
 
@@ -62,6 +76,8 @@ class DesignConfig:
     block_tokens: int = BLOCK_TOKENS
     variant: MacVariant | None = None
     topk: TopKConfig | None = None
+    key_masters: int = 1
+    key_bank_bytes: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -93,6 +109,7 @@ class DesignConfig:
                 f"topk has token_run {self.topk.token_run}; allowed: a divisor of block_tokens,"
                 f" {self.block_tokens}, since tokens follow each other within a block alone"
             )
+        self._check_masters()
         check_variant(self.mac_variant, self.device.family, self.query_code, self.query_group)
         for head_dim in self.head_dims:
             layout = KeyBlockLayout(head_dim, self.block_tokens)
@@ -102,6 +119,19 @@ class DesignConfig:
                     f" {8 * self.bus_bytes // head_dim} for head_dim {head_dim} and bus_bytes"
                     f" {self.bus_bytes}, so that a plane has four beats"
                 )
+
+    def _check_masters(self) -> None:
+        masters, nbytes = self.key_masters, self.key_bank_bytes
+        if not (is_power_of_two(masters) and masters <= MAX_KEY_MASTERS):
+            raise ValueError(f"key_masters is {masters}; allowed: a power of two up to {MAX_KEY_MASTERS}")
+        if masters == 1 and nbytes != 0:
+            raise ValueError(f"key_bank_bytes is {nbytes}; allowed: 0, since there is one key master")
+        fits = is_power_of_two(nbytes) and BLOCK_ALIGN_BYTES <= nbytes <= MAX_KEY_BANK_BYTES
+        if masters > 1 and not fits:
+            raise ValueError(
+                f"key_bank_bytes is {nbytes}; allowed: a power of two from {BLOCK_ALIGN_BYTES} to"
+                f" {MAX_KEY_BANK_BYTES} with {masters} key masters"
+            )
 
     def check_head_dim(self, head_dim: int) -> None:
         """Raise ValueError unless this design scores keys of that head dimension."""
@@ -114,6 +144,10 @@ class DesignConfig:
         """Key block layout for one of the design's head dimensions."""
         self.check_head_dim(head_dim)
         return KeyBlockLayout(head_dim, self.block_tokens)
+
+    def key_master(self, address: int) -> int:
+        """Index of the master that reads the planes of a block at that device address."""
+        return address // self.key_bank_bytes % self.key_masters if self.key_masters > 1 else 0
 
     @property
     def topk_capacity(self) -> int:

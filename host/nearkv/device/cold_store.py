@@ -122,14 +122,20 @@ class ColdStream:
         stored[:, :used_bytes] = with_headers(
             pack_blocks(blocks), self._layout, self.identity, first_tokens, generations
         )
-        rows = np.concatenate([keys, values], axis=1).view(np.uint8)
-        address = self._driver.allocate(
-            stored.nbytes + rows.nbytes, f"stream {self.name!r} with {len(keys)} more tokens"
-        )
-        # One transfer: blocks, then rows.
-        self._driver.access.write_memory(address, np.concatenate([stored.reshape(-1), rows.reshape(-1)]))
-        row_address = address + stored.nbytes + index * (self.block_tokens * self._layout.kv_row_bytes)
-        added = StoredBlocks(self.identity, address + index * stride_bytes, first_tokens, generations)
+        rows = np.concatenate([keys, values], axis=1).view(np.uint8).reshape(len(blocks), -1)
+        # The key masters take turns. One transfer for each: blocks, then rows.
+        key_address, row_address = np.empty((2, len(blocks)), np.int64)
+        turns = (self.sealed_blocks + index) % self._driver.design.key_masters
+        for master in np.unique(turns).tolist():
+            own = turns == master
+            content = np.concatenate([stored[own].reshape(-1), rows[own].reshape(-1)])
+            purpose = f"stream {self.name!r} with {len(keys)} more tokens"
+            address = self._driver.allocate(content.nbytes, purpose, master=master)
+            self._driver.access.write_memory(address, content)
+            place = np.arange(np.count_nonzero(own))
+            key_address[own] = address + place * stride_bytes
+            row_address[own] = address + len(place) * stride_bytes + place * rows.shape[1]
+        added = StoredBlocks(self.identity, key_address, first_tokens, generations)
         self._stored = self._stored.append(added)
         self._row_address = np.concatenate([self._row_address, row_address])
         self._headers = self._headers.append(blocks.headers)

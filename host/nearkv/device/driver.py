@@ -13,7 +13,7 @@ from nearkv.device.access import RetryingAccess
 from nearkv.device.descriptors import StoredBlocks, job_image
 from nearkv.device.errors import DataError, DeviceError, DeviceTimeout, JobError
 from nearkv.device.job_arguments import JobPlaces
-from nearkv.device.memory import BumpAllocator, ScratchMemory
+from nearkv.device.memory import BankAllocator, ScratchMemory
 from nearkv.device.top_scores import Selection, beside, merge, unpack_selection
 from nearkv.device.transport import Bytes, Transport
 from nearkv_hdl.spec import registers as reg
@@ -63,14 +63,24 @@ class ScorerDriver:
         self.job_retries = 0
         self._timeout_ps = timeout_ps
         self._abandoned = False  # a job that was begun and not brought to an end
-        self._allocator = BumpAllocator(transport.memory_base, transport.memory_bytes)
+        self._allocator = BankAllocator(transport.memory_base, transport.memory_bytes, self.design)
         self._scratch = ScratchMemory(self._allocator)
         self._check_identity()
         self._reset()
 
-    def allocate(self, nbytes: int, purpose: str, align_bytes: int = BLOCK_ALIGN_BYTES) -> int:
-        """Device memory for good; ValueError naming the purpose if it does not fit."""
-        return self._allocator.allocate(nbytes, align_bytes, purpose)
+    def allocate(
+        self, nbytes: int, purpose: str, align_bytes: int = BLOCK_ALIGN_BYTES, master: int | None = None
+    ) -> int:
+        """Device memory for good; ValueError naming the purpose if it does not fit.
+
+        Args:
+            nbytes: how much, in one piece.
+            purpose: what messages call it.
+            align_bytes: the address is a multiple of it.
+            master: key master whose banks are preferred; None for what is no keys.
+
+        """
+        return self._allocator.allocate(nbytes, align_bytes, purpose, master)
 
     def score(self, stored: StoredBlocks, folded: FoldedQuery) -> NDArray[np.int32]:
         """Score key blocks that lie in device memory, each with its header behind it.

@@ -43,6 +43,29 @@ def test_fetch_returns_every_bit(store, rng):
         assert np.array_equal(got.view(np.uint16), expected[tokens].view(np.uint16))
 
 
+def test_key_masters_take_turns(rng):
+    """Blocks alternate between the banks of two masters, however they are sealed; scores and rows stay."""
+    tiny = replace(get_design("tiny"), block_tokens=BLOCK)
+    keys, values = rows(rng, 9 * BLOCK, 64)
+    query = rng.standard_normal((2, 64)).astype(np.float16)
+    found = []
+    for design in (tiny, replace(tiny, key_masters=2, key_bank_bytes=1 << 16)):
+        with SimulatedCard(
+            "tlm", design, PcieLink(PRESETS["smartssd"]), GoldenEngine(design), 1 << 20
+        ) as card:
+            stream = ColdStore(ScorerDriver(card)).open_stream("s", 64)
+            for part in (slice(0, 3 * BLOCK), slice(3 * BLOCK, 4 * BLOCK), slice(4 * BLOCK, None)):
+                stream.seal(keys[part], values[part])
+            masters = [design.key_master(address) for address in stream._stored.key_addresses.tolist()]
+            assert masters == [index % design.key_masters for index in range(9)]
+            fetched = stream.fetch(np.arange(9 * BLOCK))
+            assert np.array_equal(fetched, (keys, values))
+            found.append(stream.score(query, np.arange(9)))
+    one, two = found
+    assert np.array_equal(one.tokens, two.tokens)
+    assert np.array_equal(one.scores, two.scores)
+
+
 def test_streams_do_not_mix(store, rng):
     sealed = {}
     for head_dim in (64, 128, 256, 64):

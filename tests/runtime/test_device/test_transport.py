@@ -1,10 +1,12 @@
 """Opening transports by name, their counters and their refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nearkv.device.errors import DeviceError, DeviceTimeout
-from nearkv.device.memory import BumpAllocator
+from nearkv.device.memory import BankAllocator, BumpAllocator
 from nearkv.device.transport import TransportCounters, open_transport
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.hardware.pcie import PcieLinkConfig
@@ -133,3 +135,22 @@ def test_allocator():
         allocator.allocate(900, 64, "c")
     assert allocator.allocate(844, 64, "d") == 256
     assert allocator.free_bytes == 0
+
+
+def test_allocator_of_banks():
+    """Banks of 8 KiB from 20,480 to 53,248: 4 KiB of bank 2, banks 3 to 5, 4 KiB of bank 6."""
+    two = replace(get_design("tiny"), key_masters=2, key_bank_bytes=8192)
+    allocator = BankAllocator(20_480, 32_768, two)
+    assert allocator.free_bytes == 8192
+    assert [allocator.allocate(4096, 4096, "a", master) for master in (0, 1, 0, 1)] == [
+        *(20_480, 24_576, 32_768, 28_672)
+    ]
+    assert allocator.allocate(100, 64, "no key") == 49_152
+    # Master 1 has the whole of bank 5 left, master 0 the half of 4 and the rest of 6.
+    assert allocator.allocate(8192, 4096, "b", 0) == 40_960
+    assert allocator.allocate(4096, 4096, "c", 1) == 36_864
+    assert allocator.free_bytes == 4096 - 100
+    with pytest.raises(ValueError, match="d needs 4096 bytes of device memory; 3968 are free"):
+        allocator.allocate(4096, 64, "d")
+    one = BankAllocator(100, 1000, get_design("tiny"))
+    assert [one.allocate(10, 64, "a"), one.allocate(10, 64, "b", 0)] == [128, 192]
