@@ -86,6 +86,16 @@ def logit_scale(head_dim: int) -> int:
     return round((1 << LOGIT_SCALE_FRACTION_BITS) / (math.log(2) * math.sqrt(head_dim)))
 
 
+def groups_of(head_dim: int) -> int:
+    """Groups of channels with an exponent (INT8 row) or a shift (packed partial) of their own.
+
+    ValueError unless head_dim is 1 to 32 or a multiple of 32.
+    """
+    if head_dim < 1 or (head_dim > INT8_GROUP_CHANNELS and head_dim % INT8_GROUP_CHANNELS):
+        raise ValueError(f"head_dim is {head_dim}; allowed: 1 to {INT8_GROUP_CHANNELS} or a multiple of it")
+    return max(1, head_dim // INT8_GROUP_CHANNELS)
+
+
 def check_value_exponent(value: int) -> int:
     """Return E_V; ValueError unless it lies in −13…16."""
     if not MIN_VALUE_EXPONENT <= value <= MAX_VALUE_EXPONENT:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from nearkv_hdl.spec.attention import (
     FP16_BIAS,
     FP16_EXPONENT_NAN,
-    INT8_GROUP_CHANNELS,
     INT8_SIGNIFICAND_SHIFT,
     MAX_VALUE_EXPONENT,
     MIN_VALUE_EXPONENT,
+    groups_of,
 )
 from nearkv_hdl.spec.formats import CODE
 
@@ -59,13 +59,6 @@ class Int8Rows:
 
 
 Rows = NDArray[np.float16] | Int8Rows
-
-
-def groups_of(head_dim: int) -> int:
-    """Groups of channels with an exponent of their own in an INT8 row."""
-    if head_dim > INT8_GROUP_CHANNELS and head_dim % INT8_GROUP_CHANNELS:
-        raise ValueError(f"head_dim is {head_dim}; allowed: up to {INT8_GROUP_CHANNELS} or a multiple of it")
-    return max(1, head_dim // INT8_GROUP_CHANNELS)
 
 
 def stored_values(rows: Rows) -> Float32:

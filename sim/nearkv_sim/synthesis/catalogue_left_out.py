@@ -31,6 +31,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "TotalSum",
         "WeightPath",
     ),
+    "Parts of PartialPacker and PartialUnpacker": ("CodeToSum", "GroupShift", "SumToCode"),
     "Parts of AxiReader, AxiWriter and ControlPort": (
         "BurstSplitter",
         "JobControl",
