@@ -44,7 +44,7 @@ def test_an_experiment_is_the_same_on_both(run_logged):
     assert within(0.05, tlm_ps, pcie_ps)
     for one, other in zip(tlm.records, pcie.records, strict=True):
         assert within(0.001, one.fetch_time_ps, other.fetch_time_ps)
-        assert one.score_time_ps < other.score_time_ps  # tlm leaves out what the kernel reads beside keys
+        assert within(0.05, one.score_time_ps, other.score_time_ps)
 
 
 @pytest.mark.parametrize("nbytes", [1, 64, 255, 4096, 10_000])

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,30 @@ def test_a_program_that_forgets_to_close_leaves_no_process():
         time.sleep(0.1)
 
 
+def test_a_killed_program_leaves_no_process_and_no_folder():
+    code = (
+        "import time\n"
+        "from nearkv_hdl.spec.designs import get_design\n"
+        "from nearkv_sim.transports import open_pcie\n"
+        "transport = open_pcie(get_design('tiny'))\n"
+        "print(transport.simulator_pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    folders = Path(tempfile.mkdtemp(prefix="nk-"))
+    environment = {**os.environ, "TMPDIR": str(folders)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    ) as program:
+        pid = int(program.stdout.readline())
+        assert [folder.name.startswith("nearkv-pcie-") for folder in folders.iterdir()] == [True]
+        program.kill()
+    deadline = time.monotonic() + 60
+    while not has_gone(pid) or any(folders.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    folders.rmdir()
+
+
 def test_a_bad_kernel_or_option_is_refused_before_a_process_starts(simulator, tmp_path):
     with pytest.raises(ValueError, match="memory_bytes is 0; allowed: from 1"):
         open_pcie(TINY, memory_bytes=0)
@@ -115,7 +140,7 @@ def test_a_bad_kernel_or_option_is_refused_before_a_process_starts(simulator, tm
     with pytest.raises(ValueError, match="same design and link"):
         PcieTransport(TINY, PRESETS["gen4_x4"], 1 << 20, simulator=simulator)
     with pytest.raises(DeviceError, match="bus_bytes is 128; allowed: up to 64"):
-        open_pcie(get_design("alveo_u50"))
+        open_pcie(replace(TINY, bus_bytes=128))
     transport = PcieTransport(TINY, SMARTSSD, 1 << 20, simulator=simulator)
     with transport, pytest.raises(ValueError, match="data is float64"):
         transport.write_memory(transport.memory_base, np.zeros(4))

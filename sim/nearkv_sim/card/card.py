@@ -10,6 +10,7 @@ from nearkv.device.transport import Bytes, Int64, Transport, TransportCounters
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.register_map import WORD_BYTES
 from nearkv_sim.card.kernel import Kernel
+from nearkv_sim.card.kernel_cycles import READ_LATENCY_PS
 from nearkv_sim.card.memory import DeviceMemory
 from nearkv_sim.card.register_file import RegisterFile
 from nearkv_sim.engines import Engine
@@ -32,8 +33,8 @@ class SimulatedCard(Transport):
     Registers are reached by CPU loads and stores. Memory is reached by the card's DMA engine: a doorbell
     store, the data (and before a gather its address list) as device reads or writes of host memory, then a
     completion word that the host polls. A job takes `cycles / clock_hz` from the arrival of ap_start; its
-    result appears, and its interrupt is raised, at the end. Two simplifications: the card's memory answers at
-    the rate that engine or link ask for, and descriptors and query codes reach the engine in no time.
+    result appears, and its interrupt is raised, at the end. A simplification: jobs and the DMA engine do not
+    slow each other down in the card's memory.
 
     Args:
         name: transport name.
@@ -58,7 +59,7 @@ class SimulatedCard(Transport):
         self._design = design
         self._link = link
         self._memory = DeviceMemory(MEMORY_BASE, memory_bytes)
-        self._kernel = Kernel(design, self._memory, engine, self._send_interrupt)
+        self._kernel = Kernel(design, self._memory, engine, self._send_interrupt, READ_LATENCY_PS)
         self._interrupts_ps: deque[int] = deque()  # times at which handlers start
         self._now_ps = 0
         self._on_close = on_close

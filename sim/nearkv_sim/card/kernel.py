@@ -13,13 +13,13 @@ from nearkv.device.transport import Bytes
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.card.job import JobFault, load_job, raise_first
+from nearkv_sim.card.kernel_cycles import PS_PER_S, reading_cycles, writing_cycles
 from nearkv_sim.card.memory import DeviceMemory
 from nearkv_sim.card.plane_crc import PlaneCrcs, differing_planes, joined
 from nearkv_sim.card.register_file import RegisterFile
 from nearkv_sim.card.selection import select
 from nearkv_sim.engines import Engine, EngineStalled, ScoreOverflow
 
-PS_PER_S = 10**12
 _NEVER_PS = 1 << 63  # beyond every time a transport can reach
 
 
@@ -42,13 +42,17 @@ class Kernel:
     """The kernel behind the register table.
 
     A job is worked out when it starts, but appears to run: until `cycles / clock_hz` have passed, STATUS says
-    RUNNING, the result is not in memory and no interrupt is raised. A job that fails does so at once.
+    RUNNING, the result is not in memory and no interrupt is raised. A job that fails does so at once. Cycles
+    are the engine's, those of a selection, and with a memory that takes time what `kernel_cycles` says of
+    reading and writing.
 
     Args:
         design: what the identity registers describe.
         memory: what jobs read and write.
         engine: scores the jobs.
         raise_interrupt: called with the time at which the interrupt line rises.
+        read_latency_ps: of the memory behind the kernel's port; None for a memory that takes no time at all,
+            which no job of the RTL can beat.
 
     Attributes:
         device_cycles: clock cycles of all finished jobs.
@@ -62,11 +66,13 @@ class Kernel:
         memory: DeviceMemory,
         engine: Engine,
         raise_interrupt: Callable[[int], None],
+        read_latency_ps: int | None = None,
     ) -> None:
         self._design = design
         self._memory = memory
         self._engine = engine
         self._raise_interrupt = raise_interrupt
+        self._read_latency_ps = read_latency_ps
         self._registers = RegisterFile(design)
         self._plane_crcs = PlaneCrcs()
         self._interrupt = False  # the line's level
@@ -141,6 +147,11 @@ class Kernel:
             tokens = (job.first_tokens[:, None] + np.arange(self._design.block_tokens)).reshape(-1)
             chosen, more = select(self._design.topk, tokens, outcome.scores, self._registers[reg.K])
             result, cycles = pack_selection(chosen), cycles + more
+        if self._read_latency_ps is not None:
+            heads = outcome.scores.shape[1]
+            cycles += writing_cycles(self._design, len(result)) + reading_cycles(
+                self._design, job.head_dim, job.key_formats, heads, self._read_latency_ps
+            )
         return _Job(
             start_ps=at_ps,
             finish_ps=at_ps - (-cycles * PS_PER_S // self._design.clock_hz),

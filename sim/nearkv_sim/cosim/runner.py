@@ -76,6 +76,7 @@ def run_bench(
     waves: bool = False,
     python_path: Sequence[Path] = (),
     tests: Sequence[str] | None = None,
+    orphan_dir: Path | None = None,
 ) -> BenchResult:
     """Run the cocotb tests of a module on a component.
 
@@ -91,6 +92,7 @@ def run_bench(
         waves: leave `dump.vcd` in output_dir.
         python_path: further folders to import the bench from.
         tests: names of the tests to run; None for all.
+        orphan_dir: a folder of the caller's that is removed should this process be killed; None for none.
 
     Raises ValueError for a simulator that is unknown or not installed, or waves without output_dir;
     BenchError if a test fails or the time is up.
@@ -102,7 +104,9 @@ def run_bench(
     verilog = to_verilog(component, name=TOP)
     environment = child_environment(simulator, python_path, waves=waves)
     started = time.perf_counter()
-    build_dir, cached = _build(name, verilog, simulator, environment, timeout_seconds, waves=waves)
+    build_dir, cached = _build(
+        name, verilog, simulator, environment, timeout_seconds, waves=waves, orphan_dir=orphan_dir
+    )
     built = time.perf_counter()
     folder = tempfile.TemporaryDirectory(prefix="nearkv-") if output_dir is None else nullcontext(output_dir)
     with folder as chosen:
@@ -110,6 +114,7 @@ def run_bench(
         job = {
             "stage": "test",
             "simulator": simulator,
+            "orphan_dir": str(test_dir) if output_dir is None else _name(orphan_dir),
             "arguments": {
                 "test_module": bench_module,
                 "hdl_toplevel": TOP,
@@ -147,6 +152,7 @@ def _build(
     timeout_seconds: float,
     *,
     waves: bool,
+    orphan_dir: Path | None,
 ) -> tuple[Path, bool]:
     """Folder of the built simulation, and whether it came from the cache."""
     root = cache_dir().resolve() / "benches"
@@ -169,6 +175,7 @@ def _build(
         job = {
             "stage": "build",
             "simulator": simulator,
+            "orphan_dir": _name(orphan_dir),
             "arguments": {
                 "sources": sources,
                 "hdl_toplevel": TOP,
@@ -186,6 +193,10 @@ def _build(
             raise BenchError(f"{what} failed with code {code}:\n{_tail(log)}")
         seal.write_text(_file_digest(product))
     return build_dir, False
+
+
+def _name(folder: Path | None) -> str | None:
+    return None if folder is None else str(folder.resolve())
 
 
 def _file_digest(path: Path) -> str:

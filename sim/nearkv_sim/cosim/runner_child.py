@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,12 +15,20 @@ from cocotb_tools.runner import get_runner
 _WATCH_SECONDS = 1.0
 
 
-def end_with(parent: int) -> None:
-    """End this process's group, with all it started, once its parent has gone: a build takes minutes."""
+def end_with(parent: int, orphan_dir: str | None = None) -> None:
+    """End this process's group, with all it started, once its parent has gone: a build takes minutes.
+
+    Args:
+        parent: process that is watched.
+        orphan_dir: folder of the parent's, which is removed then; None for none.
+
+    """
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_WATCH_SECONDS)
+        if orphan_dir is not None:
+            shutil.rmtree(orphan_dir, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -28,7 +37,7 @@ def end_with(parent: int) -> None:
 def main() -> None:
     """Build or test, as the JSON object in the first argument says."""
     job = json.loads(sys.argv[1])
-    end_with(job["parent"])
+    end_with(job["parent"], job["orphan_dir"])
     runner = get_runner(job["simulator"])
     arguments = job["arguments"]
     arguments["timescale"] = tuple(arguments["timescale"])

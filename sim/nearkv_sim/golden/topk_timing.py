@@ -50,9 +50,13 @@ class TopKTiming:
         """Cycles from the last beat of a frame to the last item of its selection."""
         if not result.count:
             return self.empty_latency
-        items = np.bincount(result.positions // self.config.lanes)
-        emit = int(np.maximum(items, 1).sum()) - 1
+        emit = self.emit_cycles(result, 0) - 1
         return self.latency + emit + sum(rows + self.pass_overhead for rows in result.pass_rows)
+
+    def emit_cycles(self, result: TopKResult, first_row: int) -> int:
+        """Cycles in which the walk emits, or finds nothing to emit, from that row to the last item's."""
+        items = np.bincount(result.positions // self.config.lanes)[first_row:]
+        return int(np.maximum(items, 1).sum())
 
     def worst_case_cycles(self, scores: int, k: int) -> int:
         """Upper bound of `cycles` for any scores and window."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from nearkv_sim.card.card import (
     MEMORY_BASE,
 )
 from nearkv_sim.card.memory import DeviceMemory
+from nearkv_sim.hardware.pcie_config import PcieLinkConfig
 from nearkv_sim.hardware.pcie_tlp import padded_bytes, request_overhead_bytes
 from nearkv_sim.pcie.doorbells import Doorbell, Operation, Outcome
 from nearkv_sim.pcie.drive import DOORBELL_BAR, DRIVE_COMPLETION
@@ -28,12 +30,29 @@ from nearkv_sim.pcie.faults import FaultPlan
 from nearkv_sim.pcie.frames import Traffic, now_ps
 from nearkv_sim.pcie.requester import COMPLETION_TIMEOUT_PS, ReadFailed
 from nearkv_sim.pcie.shell import MEMORY
+from nearkv_sim.pcie.simulation import Answer, State
 from nearkv_sim.pcie.tlp_log import TlpLog
 from nearkv_sim.pcie.topology import Topology
 
 # More than any transfer of a test takes, its completion timeouts included.
 COMMAND_TIMEOUT_PS = 100 * COMPLETION_TIMEOUT_PS
 _SEQUENCES = 1 << 24
+
+
+async def start_commands(dut: Any, config: PcieLinkConfig, kernel: Mapping[str, int]) -> Commands:
+    """Build the topology around a kernel, and let it run.
+
+    Args:
+        dut: the kernel, as cocotb sees it.
+        config: the card's link.
+        kernel: of its design, from `simulation.kernel_options`.
+
+    """
+    for name in ("cocotb.pcie", f"cocotb.{dut._name}"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # a line per TLP and burst takes longer than both
+    topology = Topology(dut, config, **kernel)
+    await topology.start()
+    return Commands(topology)
 
 
 class Commands:
@@ -51,7 +70,7 @@ class Commands:
         self._posted = Traffic()
 
     @property
-    def state(self) -> tuple[int, tuple[int, ...]]:
+    def state(self) -> State:
         """Time since power-on, and the fields of `TransportCounters`."""
         down, up = self._topology.to_card, self._topology.from_card
         # Stores count from the moment they are posted, though time has not let them reach the link yet.
@@ -67,6 +86,15 @@ class Commands:
             jobs=self._card.jobs,
         )
         return now_ps() - self._epoch_ps, astuple(counters)
+
+    async def perform(self, name: str, arguments: Sequence[Any]) -> Answer:
+        """Perform a request by name, and answer whatever becomes of it."""
+        failure, result = None, None
+        try:
+            result = await getattr(self, name)(*arguments)
+        except (DeviceError, ValueError) as error:
+            failure = type(error).__name__, str(error)
+        return Answer(failure, result, self.state)
 
     async def power_on(self, memory_bytes: int, plan: dict[str, Any], log: str | None) -> None:
         """Begin anew: empty memories, a kernel after reset, time 0."""

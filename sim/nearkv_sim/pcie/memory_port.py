@@ -12,9 +12,8 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiResp
 
+from nearkv_sim.card.kernel_cycles import READ_LATENCY_PS
 from nearkv_sim.card.memory import DeviceMemory, UnwrittenMemory
-
-READ_LATENCY_PS = 100_000  # address to first beat of a DDR4 controller, assumed
 
 
 class _Beat(NamedTuple):

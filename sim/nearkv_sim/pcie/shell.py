@@ -13,10 +13,11 @@ from cocotbext.pcie.core.tlp import Tlp
 
 from nearkv_hdl.spec.register_map import WINDOW_BYTES
 from nearkv_sim.card.card import DMA_LIST_ENTRY_BYTES, HOST_COMPLETION
+from nearkv_sim.card.kernel_cycles import READ_LATENCY_PS
 from nearkv_sim.card.memory import DeviceMemory, UnwrittenMemory
 from nearkv_sim.pcie.device import BusDevice
 from nearkv_sim.pcie.doorbells import DOORBELL_OFFSET, MEMORY_BAR_BYTES, Doorbell, Operation
-from nearkv_sim.pcie.memory_port import READ_LATENCY_PS, MemoryPort
+from nearkv_sim.pcie.memory_port import MemoryPort
 from nearkv_sim.pcie.requester import Completer, Parties
 
 CONTROL_BAR_BYTES = 1 << 17

@@ -14,15 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nearkv.device import errors
 from nearkv.device.errors import DeviceError, DeviceTimeout
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.hardware.pcie_config import PcieLinkConfig
 from nearkv_sim.pcie.channel import SOCKET_NAME, Channel
+from nearkv_sim.pcie.simulation import Answer, State, kernel_options
 
 BENCH = "nearkv_sim.pcie.bench"
 SIMULATOR = "verilator"
-PS_PER_S = 10**12
 START_SECONDS = 900.0  # a cold build of a wide kernel takes minutes
 CALL_SECONDS = 600.0
 END_SECONDS = 20.0
@@ -59,7 +58,7 @@ class Simulator:
             raise DeviceError("transport pcie needs the package cocotbext-pcie")
         self.design, self.config = design, config
         self._call_seconds = call_seconds
-        self.state: tuple[int, tuple[int, ...]] = (0, ())
+        self.state: State = (0, ())
         self._failure: str | None = None
         self.pid: int | None = None
         self._channel: Channel | None = None
@@ -86,7 +85,7 @@ class Simulator:
             raise DeviceError(f"transport pcie: {self._failure or 'the simulator is closed'}")
         try:
             self._channel.send((name, arguments))
-            failure, result, self.state = self._channel.receive(self._call_seconds)
+            answer: Answer = self._channel.receive(self._call_seconds)
         except TimeoutError:
             self._abandon(f"no answer to {name} within {self._call_seconds:g} s")
             raise DeviceTimeout(f"transport pcie: {self._failure}") from None
@@ -96,10 +95,8 @@ class Simulator:
         except BaseException:  # Ctrl-C: question and answer no longer match
             self._abandon(f"{name} was interrupted")
             raise
-        if failure is not None:
-            kind, message = failure
-            raise getattr(errors, kind, ValueError)(message)
-        return result
+        self.state = answer.state
+        return answer.get()
 
     def close(self) -> None:
         """End the simulation and everything it started; twice is allowed."""
@@ -148,11 +145,11 @@ class Simulator:
                 seed=1,
                 parameters={
                     "link": asdict(self.config),
-                    "clock_ps": PS_PER_S // self.design.clock_hz,
-                    "bus_bytes": self.design.bus_bytes,
+                    "kernel": kernel_options(self.design),
                 },
                 timeout_seconds=_RUN_SECONDS,
                 output_dir=Path(self._folder.name),
+                orphan_dir=Path(self._folder.name),
             )
         except Exception as error:  # of whatever kind: the transport's user has to be told, in its thread
             self._failure = str(error) or type(error).__name__

@@ -36,7 +36,6 @@ from nearkv_sim.pcie.shell import Card
 from nearkv_sim.pcie.tlp_log import CARD_PORT, FROM_DEVICE, TO_DEVICE, TlpLog
 
 RESET_CYCLES = 4
-QUIET_CYCLES = 4096  # more than the kernel ever computes without its memory
 # Receive buffers (PH, PD, NPH, NPD, CPLH, CPLD): never the bottleneck of one card, so that time depends on
 # the link alone, as in `hardware.pcie.PcieLink` without credits.
 DEVICE_CREDITS = (64, 1024, 64, 64, 0, 0)
@@ -55,6 +54,7 @@ class Topology:
         config: the card's link.
         clock_ps: period of the kernel's clock.
         bus_bytes: of its memory port.
+        quiet_cycles: more than the kernel ever computes without its memory.
 
     Attributes:
         host, card, drive: the parties.
@@ -65,8 +65,10 @@ class Topology:
 
     """
 
-    def __init__(self, dut: Any, config: PcieLinkConfig, clock_ps: int, bus_bytes: int) -> None:
-        self._dut, self._clock_ps = dut, clock_ps
+    def __init__(
+        self, dut: Any, config: PcieLinkConfig, clock_ps: int, bus_bytes: int, quiet_cycles: int
+    ) -> None:
+        self._dut, self._clock_ps, self._quiet_cycles = dut, clock_ps, quiet_cycles
         self.parties = Parties(config, {}, Counter())
         self._log: TlpLog | None = None
         self.stores = Traffic()
@@ -158,13 +160,13 @@ class Topology:
         """Whether nothing more will come without the host's doing."""
         held = [value for name, value in self.counts.items() if "credits" not in name]
         recovering = any(port.recovering for port in self.ports.values())
-        computing = self.card.running and self.port.idle_cycles() < QUIET_CYCLES
+        computing = self.card.running and self.port.idle_cycles() < self._quiet_cycles
         return not any(held) and not recovering and not computing
 
     @property
     def quiet_ps(self) -> int:
         """How long nothing must have happened for that."""
-        return QUIET_CYCLES * self._clock_ps
+        return self._quiet_cycles * self._clock_ps
 
     async def restart(self, memory: DeviceMemory, plan: FaultPlan, log: TlpLog | None) -> None:
         """Reset kernel and dead links, exchange the memory, and count, log and judge from here on."""

@@ -18,6 +18,7 @@ from nearkv_sim.card.register_file import RegisterFile
 from nearkv_sim.hardware.pcie_config import PcieLinkConfig
 from nearkv_sim.pcie.doorbells import MEMORY_BAR_BYTES
 from nearkv_sim.pcie.faults import FaultPlan
+from nearkv_sim.pcie.simulation import Simulation
 from nearkv_sim.pcie.simulator import Simulator
 
 
@@ -40,8 +41,9 @@ class LinkReport:
 class PcieTransport(Transport):
     """A card behind a switch, with a drive beside it, on a simulated PCIe hierarchy.
 
-    Every call is one request to a simulator in a child process, in which time passes only meanwhile: equal
-    calls take equal times. The kernel is the exported RTL; host, switch, XRT's shell and drive are models.
+    Every call is one request to a simulator, by default in a child process, in which time passes only
+    meanwhile: equal calls take equal times. The kernel is the exported RTL; host, switch, XRT's shell and
+    drive are models.
 
     Args:
         design: the build.
@@ -49,8 +51,8 @@ class PcieTransport(Transport):
         memory_bytes: size of the card's memory.
         tlp_log: file for every TLP, as in `tlp_log`; None for none.
         faults: what happens to which TLP; None for nothing.
-        simulator: one that runs already, for this design and link, and stays its owner's to close; None
-            starts one.
+        simulator: one that runs already, for this design and link, and stays its owner's to close: a
+            `Simulator`, or in a bench a `BridgedSimulation`; None starts one.
 
     Raises:
         ValueError: memory_bytes outside 1 to 64 GiB, a simulator of another design or link.
@@ -66,7 +68,7 @@ class PcieTransport(Transport):
         *,
         tlp_log: Path | None = None,
         faults: FaultPlan | None = None,
-        simulator: Simulator | None = None,
+        simulator: Simulation | None = None,
     ) -> None:
         if not 1 <= memory_bytes <= MEMORY_BAR_BYTES:
             raise ValueError(f"memory_bytes is {memory_bytes}; allowed: from 1 to {MEMORY_BAR_BYTES}")
@@ -76,7 +78,7 @@ class PcieTransport(Transport):
         self._space = DeviceMemory(MEMORY_BASE, memory_bytes)  # only its bounds
         self._closed = False
         self._tlp_log = tlp_log
-        self._simulator = simulator or Simulator(design, config)
+        self._simulator: Simulation = simulator or Simulator(design, config)
         self._finalizer = weakref.finalize(self, self._simulator.close) if simulator is None else None
         log = None if tlp_log is None else str(tlp_log.resolve())
         try:

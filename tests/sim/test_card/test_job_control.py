@@ -6,6 +6,7 @@ from amaranth.lib.crc.catalog import CRC32_ISCSI
 
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, KeyFormat
+from nearkv_sim.card.kernel_cycles import READ_LATENCY_PS, reading_cycles, writing_cycles
 from nearkv_sim.golden.scorer_timing import job_cycles
 from nearkv_sim.hardware.pcie import PRESETS
 
@@ -30,9 +31,10 @@ def test_a_good_job_writes_its_result_and_nothing_else(bench):
 def test_the_end_is_seen_when_its_cycles_have_passed(bench):
     bench.start()
     card = bench.card
-    cycles = job_cycles(
-        bench.design, [bench.head_dim] * bench.blocks, [d.key_format for d in bench.descriptors]
-    )
+    formats = tuple(d.key_format for d in bench.descriptors)
+    cycles = job_cycles(bench.design, [bench.head_dim] * bench.blocks, formats)
+    cycles += reading_cycles(bench.design, bench.head_dim, formats, bench.heads, READ_LATENCY_PS)
+    cycles += writing_cycles(bench.design, bench.result_bytes)
     job_ps = cycles * 10**12 // bench.design.clock_hz
     start_ps = card.now_ps
     assert bench.get(reg.CTRL) == reg.CTRL.mask("ap_start")
