@@ -99,6 +99,7 @@ def designs_page() -> str:
                 design.device.part,
                 f"{design.clock_hz / 1e6:g}",
                 design.bus_bytes,
+                design.key_masters,
                 design.lanes,
                 design.query_group,
                 head_dims,
@@ -124,7 +125,7 @@ def designs_page() -> str:
         f"{NOTICE}\n# Designs\n\n`nearkv designs NAME` shows one with everything that follows from it.\n\n"
         + table(
             [
-                *("design", "part", "clock, MHz", "bus, bytes", "lanes"),
+                *("design", "part", "clock, MHz", "bus, bytes", "key masters", "lanes"),
                 *("query heads", "head_dim", "query bits", "multipliers"),
             ],
             parameters,

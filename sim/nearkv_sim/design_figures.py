@@ -122,6 +122,7 @@ def overview(design: DesignConfig | PimDesign) -> Figures:
         "clock_mhz": design.clock_hz // MHZ,
         "part": design.device.part,
         "bus_bytes": design.bus_bytes,
+        "key_masters": design.key_masters,
         "lanes": design.lanes,
         "query_group": design.query_group,
         "query_bits": design.query_bits,

@@ -203,14 +203,19 @@ def tkinter():
 
 
 @pytest.fixture
-def vivado(tkinter):
-    return Vivado(tkinter, INTERFACES)
+def interfaces(design):
+    return INTERFACES | {f"m_axi_gmem{i}": "aximm" for i in range(1, design.key_masters)}
 
 
 @pytest.fixture
-def bare_vivado(tkinter):
+def vivado(tkinter, interfaces):
+    return Vivado(tkinter, interfaces)
+
+
+@pytest.fixture
+def bare_vivado(tkinter, interfaces):
     """One that infers no reset."""
-    return Vivado(tkinter, {name: kind for name, kind in INTERFACES.items() if kind != "reset"})
+    return Vivado(tkinter, {name: kind for name, kind in interfaces.items() if kind != "reset"})
 
 
 @pytest.fixture

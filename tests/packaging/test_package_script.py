@@ -64,14 +64,16 @@ def test_registers_and_fields_are_the_table(packaged):
     assert packaged.objects["block:reg0"] == {"range": "4096", "width": "32"}
 
 
-def test_pointers_name_the_memory_port(packaged):
+def test_pointers_name_the_memory_port(packaged, design):
     owners = {
         handle.rpartition("register:")[2]: values["value"]
         for handle, values in packaged.objects.items()
         if handle.startswith("parameter:ASSOCIATED_BUSIF")
     }
-    addresses = (reg.DESCRIPTOR_ADDRESS, reg.KEY_ADDRESS, reg.QUERY_ADDRESS, reg.RESULT_ADDRESS)
-    assert owners == {register.name: "m_axi_gmem" for register in addresses}
+    assert owners == {
+        **dict.fromkeys(("DESCRIPTOR_ADDRESS", "QUERY_ADDRESS", "RESULT_ADDRESS"), "m_axi_gmem"),
+        "KEY_ADDRESS": {"smartssd_ku15p": "m_axi_gmem", "alveo_u50": "m_axi_gmem1"}[design.name],
+    }
 
 
 def test_clock_reset_and_buses(packaged, design):
@@ -79,6 +81,7 @@ def test_clock_reset_and_buses(packaged, design):
     assert packaged.associations == [
         {"-busif": "s_axi_control", "-clock": "ap_clk"},
         {"-busif": "m_axi_gmem", "-clock": "ap_clk"},
+        *([{"-busif": "m_axi_gmem1", "-clock": "ap_clk"}] if design.key_masters == 2 else []),
         {"-clock": "ap_clk", "-reset": "ap_rst_n"},
     ]
     assert packaged.objects["parameter:POLARITY of interface:ap_rst_n"] == {"value": "ACTIVE_LOW"}

@@ -43,5 +43,7 @@ def test_ports_are_those_of_the_block():
 def test_what_it_cannot_be_built_for():
     with pytest.raises(ValueError, match="bus_bytes is 8; allowed: 64"):
         NativePcie(DESIGNS["narrow"])
+    with pytest.raises(ValueError, match="key_masters is 2; allowed: 1, since there is one link"):
+        NativePcie(DESIGNS["banks"])
     with pytest.raises(ValueError, match="timeout_ps is 1000, 0 cycles; allowed: 16 to 1073741823 cycles"):
         NativePcie(replace(DESIGNS["wide"], clock_hz=250_000_000), timeout_ps=1000)

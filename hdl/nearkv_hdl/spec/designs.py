@@ -84,17 +84,21 @@ DESIGNS: dict[str, DesignConfig] = {
             head_dims=HEAD_DIMS,
             clock_hz=250_000_000,
         ),
-        # Two HBM pseudo-channel pairs side by side; a wider query for models that need the half per cent.
+        # The scorer takes 64 B × 300 MHz = 19.2 GB/s, an HBM port 32 B × 450 MHz = 14.4 GB/s; it belongs
+        # to a pseudo-channel of 256 MiB (AMD PG276; 8 GB in 32, DS965): so keys come through two. A wider
+        # query for models that need the half per cent.
         DesignConfig(
             name="alveo_u50",
             device=U50,
-            bus_bytes=128,
+            bus_bytes=64,
             lanes=64,
             query_group=8,
             head_dims=HEAD_DIMS,
             clock_hz=300_000_000,
             query_bits=10,
             topk=TOPK_DESIGNS["alveo_u50"],
+            key_masters=2,
+            key_bank_bytes=256 << 20,
         ),
     )
 }

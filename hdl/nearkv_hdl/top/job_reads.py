@@ -9,6 +9,8 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.attention.key_planes import key_layout
 from nearkv_hdl.attention.query_buffer import command_layout, query_layout
 from nearkv_hdl.bus.axi import axi_read
+from nearkv_hdl.bus.axi_reader import AxiReader
+from nearkv_hdl.bus.bank_readers import BankReaders
 from nearkv_hdl.bus.control import ARGUMENTS
 from nearkv_hdl.bus.crc32c import CRC_BITS
 from nearkv_hdl.bus.job_control import Fault
@@ -52,12 +54,14 @@ class JobReads(wiring.Component):
         list_idle, idle: no read of lists, or none at all, is under way.
         quiet: no beat waits to be taken.
         m_axi: AR and R.
+        m_axi{i}: those of key master i, from 1.
 
     """
 
     def __init__(self, design: DesignConfig) -> None:
         self.design = design
         self._port = ReadPort(design.bus_bytes)
+        self._masters = {i: AxiReader(design.bus_bytes) for i in range(1, design.key_masters)}
         self._lists, self._keys = ListReads(design), KeyReads(design)
         self._parts = {
             "fetch": DescriptorFetch(design.bus_bytes),
@@ -86,6 +90,7 @@ class JobReads(wiring.Component):
                 "idle": Out(1),
                 "quiet": Out(1),
                 "m_axi": Out(axi_read(64, design.bus_bytes)),
+                **{f"m_axi{i}": Out(axi_read(64, design.bus_bytes)) for i in self._masters},
             }
         )
 
@@ -97,10 +102,11 @@ class JobReads(wiring.Component):
             m.submodules[name] = ResetInserter(self.clear)(part)
         fetch, check, dispatch, headers, planes, feed = self._parts.values()
         wiring.connect(m, port.m_axi, wiring.flipped(self.m_axi))
-        for which, reads in (("lists", lists), ("keys", keys)):
-            wiring.connect(m, reads.command, getattr(port, f"{which}_command"))
-            wiring.connect(m, getattr(port, f"{which}_data"), reads.beats)
-            wiring.connect(m, getattr(port, f"{which}_status"), reads.status)
+        wiring.connect(m, lists.command, port.lists_command)
+        wiring.connect(m, port.lists_data, lists.beats)
+        wiring.connect(m, port.lists_status, lists.status)
+        self._connect_keys(m)
+        for reads in (lists, keys):
             m.d.comb += [
                 reads.clear.eq(self.clear),
                 reads.drains.eq(self.drains),
@@ -161,3 +167,28 @@ class JobReads(wiring.Component):
             with m.If(one.code != ErrorCode.NONE):
                 m.d.comb += self.fault.eq(one)
         return m
+
+    def _connect_keys(self, m: Module) -> None:
+        """Planes come through the port; with several masters, each through that of its block's bank."""
+        design, port, keys = self.design, self._port, self._keys
+        source = (port.keys_command, port.keys_data, port.keys_status)
+        if self._masters:
+            m.submodules.banks = banks = BankReaders(
+                design.key_masters, design.key_bank_bytes, design.bus_bytes
+            )
+            wiring.connect(m, banks.command0, port.keys_command)
+            wiring.connect(m, port.keys_data, banks.data0)
+            wiring.connect(m, port.keys_status, banks.status0)
+            for i, reader in self._masters.items():
+                m.submodules[f"master{i}"] = reader
+                wiring.connect(m, getattr(banks, f"command{i}"), reader.i_command)
+                wiring.connect(m, reader.o_data, getattr(banks, f"data{i}"))
+                wiring.connect(m, reader.o_status, getattr(banks, f"status{i}"))
+                wiring.connect(m, reader.m_axi, wiring.flipped(getattr(self, f"m_axi{i}")))
+                m.d.comb += [
+                    reader.window_base.eq(self.arguments.key_address),
+                    reader.window_bytes.eq(self.arguments.key_bytes),
+                ]
+            source = (banks.i_command, banks.o_data, banks.o_status)
+        for one, other in zip((keys.command, keys.beats, keys.status), source, strict=True):
+            wiring.connect(m, one, other)

@@ -41,6 +41,8 @@ class Kernel(wiring.Component):
         m.d.comb += [sync.clk.eq(self.ap_clk), sync.rst.eq(~self.ap_rst_n)]
         m.submodules.core = core = self._core
         wiring.connect(m, wiring.flipped(self.s_axi_control), core.s_axi_control)
-        wiring.connect(m, core.m_axi_gmem, wiring.flipped(self.m_axi_gmem))
+        for name in core.signature.members:
+            if name.startswith("m_axi_gmem"):
+                wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
         m.d.comb += self.interrupt.eq(core.interrupt)
         return m

@@ -39,7 +39,9 @@ class KernelCore(wiring.Component):
     written already, and the counters say what was moved until then. A failed job, or one that RESET drops, is
     over when nothing of it is left on the bus; a start that comes meanwhile waits for that.
     Timing: keys at a beat per cycle, up to 512 beats (or 32 bursts) of memory latency; before the first key
-    two latencies for each pass. CYCLES ends with the last write's acknowledgement.
+    two latencies for each pass. Where one port has less, several key masters share the work, if the blocks
+    of a job lie in banks of all (`DesignConfig.key_master`). CYCLES ends with the last write's
+    acknowledgement.
     Numerics: those of Scorer.
     Reset: all; only together with the bus.
 
@@ -49,7 +51,8 @@ class KernelCore(wiring.Component):
 
     Members:
         s_axi_control: registers.
-        m_axi_gmem: memory.
+        m_axi_gmem: memory: all lists and results, and planes.
+        m_axi_gmem{i}: planes that key master i reads, from 1; read-only.
         interrupt: level.
 
     Raises ValueError for a wider bus, or as ScorePacker.
@@ -68,10 +71,12 @@ class KernelCore(wiring.Component):
         self._selections = Selections(design) if design.topk else None
         self._result_crc = Crc32c(design.bus_bytes)
         self._writer = ResultWriter(design)
+        self._extra_masters = range(1, design.key_masters)
         super().__init__(
             {
                 "s_axi_control": In(axi_lite(ADDRESS_BITS)),
                 "m_axi_gmem": Out(memory_port(design.bus_bytes)),
+                **{f"m_axi_gmem{i}": Out(axi_read(64, design.bus_bytes)) for i in self._extra_masters},
                 "interrupt": Out(1),
             }
         )
@@ -94,6 +99,8 @@ class KernelCore(wiring.Component):
                 ours, theirs = getattr(self.m_axi_gmem, name), getattr(part.m_axi, name)
                 sink, source = (ours, theirs) if member.flow is Out else (theirs, ours)
                 m.d.comb += Value.cast(sink).eq(source)
+        for i in self._extra_masters:
+            wiring.connect(m, getattr(reads, f"m_axi{i}"), wiring.flipped(getattr(self, f"m_axi_gmem{i}")))
         job = control.arguments
         for part in (argument_check, reads, writer):
             m.d.comb += part.arguments.eq(job)

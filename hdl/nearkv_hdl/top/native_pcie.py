@@ -31,7 +31,7 @@ class NativePcie(wiring.Component):
     Reset: `user_reset`, synchronous, as the block drives it.
 
     Args:
-        design: the kernel, on a bus of 64 bytes.
+        design: the kernel, on a bus of 64 bytes, with one key master.
         primitives: as of KernelCore.
         timeout_ps: completion timeout, from 16 clocks to 2^30.
 
@@ -43,7 +43,7 @@ class NativePcie(wiring.Component):
         extended_tags: the Extended Tag Field Enable bit of Device Control, which the block does not bring
             out; 0 where nobody reads it, for 32 reads under way.
 
-    Raises ValueError for another bus or a timeout outside its range, and as KernelCore.
+    Raises ValueError for another bus, more masters or a timeout outside its range, and as KernelCore.
 
     """
 
@@ -52,6 +52,8 @@ class NativePcie(wiring.Component):
     ) -> None:
         if design.bus_bytes != BEAT_BYTES:
             raise ValueError(f"bus_bytes is {design.bus_bytes}; allowed: {BEAT_BYTES}, as the block has it")
+        if design.key_masters != 1:
+            raise ValueError(f"key_masters is {design.key_masters}; allowed: 1, since there is one link")
         self._core = KernelCore(design, primitives=primitives)
         self._queues = QueueUnit()
         self._share = PortShare(BEAT_BYTES)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import defaultdict, deque
-from itertools import count
 from typing import Any
 
-import cocotb
 import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, First, RisingEdge, Timer
-from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiSlaveRead, AxiSlaveWrite
+from cocotbext.axi import (
+    AxiLiteBus,
+    AxiLiteMaster,
+    AxiReadBus,
+    AxiSlaveRead,
+    AxiSlaveWrite,
+    AxiWriteBus,
+)
 
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.register_map import WORD_BYTES, Register
-from nearkv_sim.benches.axi_harness import Memory, random_pauses
+from nearkv_sim.benches.axi_harness import random_pauses
 from nearkv_sim.benches.csr_harness import WORD_MASK
 from nearkv_sim.benches.harness import CLOCK_NS, parameters
 from nearkv_sim.benches.kernel_jobs import DESIGNS, MEMORY_BYTES, CardModel, Job
+from nearkv_sim.benches.kernel_memories import PlanesOfMaster, SlowReads, WatchedMemory
 from nearkv_sim.card.card import MEMORY_BASE
-from nearkv_sim.packaging.kernel import CLOCK, CONTROL, MEMORY, RESET
+from nearkv_sim.packaging.kernel import CLOCK, CONTROL, MEMORY, RESET, memory_ports
 
 JOB_CYCLES = 60_000  # more than any job here takes
 ERRORS = (reg.ERROR_CODE, reg.ERROR_ADDRESS, reg.ERROR_TOKEN, reg.ERROR_TOKENS)
@@ -41,84 +46,22 @@ class BusSignals:
         return getattr(self._dut, f"{self._prefix}_{name}")
 
 
-class SlowReads:
-    """A memory's read side: each burst `latency_cycles` after its address, then a beat in every cycle.
-
-    Bursts of one identifier come in order; of several that are due, each beat is drawn at random.
-
-    Attributes:
-        beats: (cycle, identifier) of every beat taken.
-
-    """
-
-    def __init__(self, bus: Any, clk: Any, memory: Memory, latency_cycles: int) -> None:
-        self._bus, self._clk, self._memory = bus, clk, memory
-        self._latency_cycles = latency_cycles
-        self.beats: list[tuple[int, int]] = []
-        bus.arready.value, bus.rvalid.value, bus.rresp.value = 1, 0, 0
-        cocotb.start_soon(self._run())
-
-    async def _run(self) -> None:
-        bus, bus_bytes = self._bus, self._memory.bus_bytes
-        owed: defaultdict[int, deque[tuple[int, int, bool]]] = defaultdict(deque)  # due cycle, address, last
-        offered: int | None = None  # identifier of the beat on the bus
-        for cycle in count():
-            await RisingEdge(self._clk)
-            if bus.arvalid.value == 1:
-                start, beats = int(bus.araddr.value) // bus_bytes * bus_bytes, int(bus.arlen.value) + 1
-                owed[int(bus.arid.value)] += [
-                    (cycle + self._latency_cycles, start + bus_bytes * beat, beat == beats - 1)
-                    for beat in range(beats)
-                ]
-            if offered is not None and bus.rready.value == 1:
-                owed[offered].popleft()
-                self.beats.append((cycle, offered))
-                offered = None
-            due = [identifier for identifier, queue in owed.items() if queue and queue[0][0] <= cycle]
-            if offered is None and due:
-                offered = random.choice(due)
-                _, address, last = owed[offered][0]
-                data = await self._memory.read(address, bus_bytes)
-                bus.rdata.value = int.from_bytes(data, "little")
-                bus.rid.value, bus.rlast.value = offered, int(last)
-            bus.rvalid.value = int(offered is not None)
-
-
-class WatchedMemory(Memory):
-    """A memory that refuses what no window of a job allows.
-
-    Attributes:
-        jobs: the last two, of which the first may have been dropped with reads under way.
-
-    """
-
-    def __init__(self, bus_bytes: int, content: bytes) -> None:
-        super().__init__(bus_bytes, content, MEMORY_BASE)
-        self.jobs: deque[Job] = deque(maxlen=2)
-
-    async def read(self, address: int, nbytes: int) -> bytes:
-        """One beat."""
-        windows = [window for job in self.jobs for window in job.windows[0]]
-        assert any(low <= address and address + nbytes <= end for low, end in windows), f"AR {address:#x}"
-        return await super().read(address, nbytes)
-
-    async def write(self, address: int, data: bytes) -> None:
-        """A run of strobed bytes."""
-        windows = [job.windows[1] for job in self.jobs]
-        assert any(low <= address and address + len(data) <= end for low, end in windows), f"AW {address:#x}"
-        await super().write(address, data)
-
-
 class KernelBench:
     """A kernel, its host, its memory, every access of which must lie in a window of its job.
 
     Args:
         dut: the kernel.
         read_latency_cycles: of a memory that answers at full rate; None for cocotbext-axi's, which pauses.
+        read_rate: beats of so many cycles that such a memory gives on each port.
+
+    Attributes:
+        slow_reads: such memories, by port.
 
     """
 
-    def __init__(self, dut: Any, read_latency_cycles: int | None = None) -> None:
+    def __init__(
+        self, dut: Any, read_latency_cycles: int | None = None, read_rate: tuple[int, int] = (1, 1)
+    ) -> None:
         self.dut = dut
         self.design_name: str = parameters()["design"]
         self.design = DESIGNS[self.design_name]
@@ -127,10 +70,11 @@ class KernelBench:
         self.memory = WatchedMemory(self.design.bus_bytes, random.randbytes(MEMORY_BYTES))
         self.model = CardModel(self.design_name, bytes(self.memory.content))
         # Their reports of every burst take longer than the simulation.
-        for name in (CONTROL, MEMORY):
+        ports = memory_ports(self.design)
+        for name in (CONTROL, *ports):
             logging.getLogger(f"cocotb.{dut._name}.{name}").setLevel(logging.ERROR)
-        bus = AxiBus.from_prefix(dut, MEMORY)
-        write = AxiSlaveWrite(bus.write, self.clk, self.rst, self.memory, reset_active_level=False)
+        write_bus = AxiWriteBus.from_prefix(dut, MEMORY)
+        write = AxiSlaveWrite(write_bus, self.clk, self.rst, self.memory, reset_active_level=False)
         self.memory.report(write.b_channel, "bresp")
         self.host = AxiLiteMaster(
             AxiLiteBus.from_prefix(dut, CONTROL), self.clk, self.rst, reset_active_level=False
@@ -141,14 +85,17 @@ class KernelBench:
             *(host_read.ar_channel, host_read.r_channel),
             *(host_write.aw_channel, host_write.w_channel, host_write.b_channel),
         ]
-        self.slow_reads: SlowReads | None = None
-        if read_latency_cycles is None:
-            read = AxiSlaveRead(bus.read, self.clk, self.rst, self.memory, reset_active_level=False)
-            self.memory.report(read.r_channel, "rresp")
-            self.channels += [read.ar_channel, read.r_channel]
-        else:
-            signals = BusSignals(dut, MEMORY)
-            self.slow_reads = SlowReads(signals, self.clk, self.memory, read_latency_cycles)
+        self.slow_reads: list[SlowReads] = []
+        for master, port in enumerate(ports):
+            memory = PlanesOfMaster(self.memory, self.design, master) if master else self.memory
+            if read_latency_cycles is None:
+                read_bus = AxiReadBus.from_prefix(dut, port)
+                read = AxiSlaveRead(read_bus, self.clk, self.rst, memory, reset_active_level=False)
+                self.memory.report(read.r_channel, "rresp")
+                self.channels += [read.ar_channel, read.r_channel]
+            else:
+                signals = BusSignals(dut, port)
+                self.slow_reads.append(SlowReads(signals, self.clk, memory, read_latency_cycles, read_rate))
 
     async def start(self) -> None:
         """Clock, reset, interrupts allowed."""

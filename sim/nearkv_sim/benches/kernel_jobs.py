@@ -32,6 +32,18 @@ from nearkv_sim.engines import GoldenEngine
 
 _TINY = replace(get_design("tiny"), block_tokens=16)
 _TOPK = TopKConfig(capacity=256, lanes=2, token_run=16, candidate_rows=8)
+_BANKS = replace(
+    _TINY,
+    name="banks",
+    bus_bytes=64,
+    lanes=64,
+    query_group=2,
+    head_dims=(64, 128, 256),
+    block_tokens=64,
+    topk=replace(_TOPK, capacity=512, lanes=4, token_run=64),
+    key_masters=2,
+    key_bank_bytes=4 * BLOCK_ALIGN_BYTES,
+)
 # Small blocks, so that a job has many; rows of codes longer than a beat, and shorter.
 DESIGNS = {
     "narrow": replace(
@@ -47,6 +59,9 @@ DESIGNS = {
         block_tokens=32,  # two beats of a head's scores: a selection's last chunk may be half of one
         topk=replace(_TOPK, capacity=512, lanes=4),
     ),
+    # A bank holds a few pages, so that blocks of a job lie in both, and some in one and the next.
+    "banks": _BANKS,
+    "one_master": replace(_BANKS, name="one_master", key_masters=1, key_bank_bytes=0),
 }
 MEMORY_BYTES = 1 << 18
 RESULTS, IMAGE, KEYS = 0x1000, 0x8000, 0x10000  # offsets of a job's parts
@@ -137,11 +152,14 @@ def random_job(
     head_dim: int,
     formats: Sequence[KeyFormat] = tuple(KeyFormat),
     k: int = 0,
+    masters: Sequence[int] = (),
 ) -> Job:
     """A good job over random blocks, windows exact to the byte.
 
+
     With k it selects; otherwise a block may come more than once. Some heads of a selection have no query, so
-    that all tokens of a block have equal scores, and some of those have one bias for all blocks.
+    that all tokens of a block have equal scores, and some of those have one bias for all blocks. Without k,
+    `masters` says which key masters read the blocks, in turn; by default any.
     """
     design = DESIGNS[design_name]
     limit = design.query_code.max
@@ -161,6 +179,12 @@ def random_job(
     layout = design.layout(head_dim)
     slots = -(-(layout.block_bytes + HEADER_BYTES) // BLOCK_ALIGN_BYTES)
     place = rng.choice(KEY_SLOTS // slots, blocks, replace=not k)
+    addresses_of_slots = MEMORY_BASE + KEYS + BLOCK_ALIGN_BYTES * slots * np.arange(KEY_SLOTS // slots)
+    if masters:
+        read_by = np.array([design.key_master(address) for address in addresses_of_slots.tolist()])
+        place = np.array(
+            [rng.choice(np.flatnonzero(read_by == masters[i % len(masters)])) for i in range(blocks)]
+        )
     # A block has one first token, however often it is listed.
     tokens_of, generations_of = rng.integers(0, 1 << 32, (2, KEY_SLOTS))
     if k:  # ascending, up to the last token there is
@@ -168,7 +192,7 @@ def random_job(
     wide, narrow = rng.integers(0, 1 << 32, 2).tolist(), rng.integers(0, 1 << 16, 2).tolist()
     stored = StoredBlocks(
         StreamIdentity(*wide, *narrow),
-        MEMORY_BASE + KEYS + BLOCK_ALIGN_BYTES * slots * place,
+        addresses_of_slots[place],
         tokens_of[place],
         generations_of[place],
     )

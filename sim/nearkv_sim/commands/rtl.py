@@ -16,7 +16,7 @@ from nearkv_hdl.top.native_pcie import NativePcie
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.commands.output import check_new_folder, write_new_folder
 from nearkv_sim.packaging.files import package_files
-from nearkv_sim.packaging.kernel import CARDS, has_kernel
+from nearkv_sim.packaging.kernel import CARDS
 from nearkv_sim.replay.files import render_replay
 from nearkv_sim.replay.pim import render_pim_replay
 
@@ -65,7 +65,6 @@ def _run(args: argparse.Namespace) -> int:
         written = render_replay(design, options["blocks"], args.seed)
         if design.name in CARDS:
             written |= package_files(design)
-        if design.name in CARDS and has_kernel(design):
             announce(f"{MODULE_NAME}.v: {DURATION}")
             written["README.md"] += BESIDE_REPLAY.format(MODULE_NAME, "its package is in `package/`")
             written[f"{MODULE_NAME}.v"] = to_verilog(Kernel(design), name=MODULE_NAME)

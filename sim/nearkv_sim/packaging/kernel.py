@@ -9,7 +9,6 @@ from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import LAYOUT_VERSION
 from nearkv_hdl.spec.register_map import WINDOW_BYTES, Access, Register
-from nearkv_hdl.top.job_check import ALIGN_BYTES
 
 KERNEL_MODULE = KERNEL_NAME  # XRT knows a kernel by the name of its module
 VENDOR, LIBRARY = "nearkv", "kernel"
@@ -45,7 +44,8 @@ class Card:
     Attributes:
         name: for readers.
         platform: the Vitis platform to link against.
-        memory: memory banks of the kernel's master in v++ syntax; empty where the platform has only one.
+        memory: memory banks of each of the kernel's masters in v++ syntax; empty where the platform has only
+            one memory.
 
     """
 
@@ -55,7 +55,8 @@ class Card:
 
 
 # Platforms: AMD UG1393 and UG1702 (examples on U50), Samsung SmartSSD development platform of Vitis 2021.2,
-# the last with support for it. 0 to 3 are the U50's first HBM pseudo-channels, 256 MB each.
+# the last with support for it. 0 to 3 are the U50's first HBM pseudo-channels, 256 MiB each; they share one
+# switch, so that no port's way to a bank leads over a lateral connection (AMD PG276).
 CARDS = {
     "smartssd_ku15p": Card("Samsung SmartSSD", "xilinx_u2_gen3x4_xdma_gc_2_202110_1", ""),
     "alveo_u50": Card("Alveo U50", "xilinx_u50_gen3x16_xdma_5_202210_1", "HBM[0:3]"),
@@ -69,11 +70,13 @@ class Argument:
     Attributes:
         index: position, which XRT also takes for `group_id`.
         register: where it lies.
+        port: port it belongs to: memory for a pointer, control for a scalar.
 
     """
 
     index: int
     register: Register
+    port: str
 
     @property
     def name(self) -> str:
@@ -83,7 +86,7 @@ class Argument:
     @property
     def is_pointer(self) -> bool:
         """Whether it names device memory, so that the linker must connect the memory port to a bank."""
-        return self.register.name.endswith(_POINTER_SUFFIX)
+        return _is_pointer(self.register)
 
     @property
     def address_qualifier(self) -> int:
@@ -91,19 +94,34 @@ class Argument:
         return _GLOBAL_MEMORY if self.is_pointer else _SCALAR
 
     @property
-    def port(self) -> str:
-        """Port it belongs to: memory for a pointer, control for a scalar."""
-        return MEMORY if self.is_pointer else CONTROL
-
-    @property
     def c_type(self) -> str:
         """Type for the host."""
         return "void*" if self.is_pointer else _C_TYPES[self.register.size_bytes]
 
 
-def arguments() -> tuple[Argument, ...]:
-    """All arguments in the order of the register table."""
-    return tuple(Argument(index, register) for index, register in enumerate(reg.ARGUMENTS))
+def arguments(design: DesignConfig) -> tuple[Argument, ...]:
+    """All arguments in the order of the register table.
+
+    An argument has one port, and a linker connects ports that have arguments: with two key masters the key
+    window is the second one's, whatever both read of it.
+    """
+    *_, last_memory = memory_ports(design)
+
+    def port(register: Register) -> str:
+        if not _is_pointer(register):
+            return CONTROL
+        return last_memory if register is reg.KEY_ADDRESS else MEMORY
+
+    return tuple(Argument(index, register, port(register)) for index, register in enumerate(reg.ARGUMENTS))
+
+
+def _is_pointer(register: Register) -> bool:
+    return register.name.endswith(_POINTER_SUFFIX)
+
+
+def memory_ports(design: DesignConfig) -> tuple[str, ...]:
+    """Memory ports of a design's kernel; those behind the first only read."""
+    return (MEMORY, *(f"{MEMORY}{i}" for i in range(1, design.key_masters)))
 
 
 def card_of(design: DesignConfig) -> Card:
@@ -116,16 +134,10 @@ def card_of(design: DesignConfig) -> Card:
     return CARDS[design.name]
 
 
-def has_kernel(design: DesignConfig) -> bool:
-    """Whether the kernel's Verilog can be generated: KernelCore takes no wider bus."""
-    return design.bus_bytes <= ALIGN_BYTES
-
-
 def kernel_values(design: DesignConfig) -> dict[str, object]:
     """Everything the templates name; ValueError as `card_of`."""
     return {
         "design": design,
-        "has_kernel": has_kernel(design),
         "card": card_of(design),
         "module": KERNEL_MODULE,
         "vendor": VENDOR,
@@ -133,7 +145,7 @@ def kernel_values(design: DesignConfig) -> dict[str, object]:
         "version": KERNEL_VERSION,
         "control": CONTROL,
         "control_bits": CONTROL_BITS,
-        "memory": MEMORY,
+        "memories": memory_ports(design),
         "memory_bits": 8 * design.bus_bytes,
         "address_bits": ADDRESS_BITS,
         "window_bytes": WINDOW_BYTES,
@@ -141,7 +153,7 @@ def kernel_values(design: DesignConfig) -> dict[str, object]:
         "reset": RESET,
         "interrupt": INTERRUPT,
         "protocol": CONTROL_PROTOCOL,
-        "arguments": arguments(),
+        "arguments": arguments(design),
         "registers": reg.REGISTERS,
         "access": _IP_XACT_ACCESS,
         # Rounded down: the constraint must not be looser than the clock.

@@ -19,7 +19,7 @@ BUDGETS: dict[str, Resources] = {
     "ecp5_5g_85f": Resources(luts=5_521, flip_flops=5_638, dsps=128, brams=30, carries=1_296),
     "smartssd_ku15p": Resources(luts=15_310, flip_flops=31_301, dsps=256, brams=15, carries=3_090),
     "native_pcie": Resources(luts=15_310, flip_flops=31_301, dsps=256, brams=15, carries=3_090),
-    "alveo_u50": Resources(luts=17_180, flip_flops=44_148, dsps=256, brams=29, carries=4_818),
+    "alveo_u50": Resources(luts=17_190, flip_flops=42_617, dsps=256, brams=15, carries=4_818),
 }
 
 # The scorer with query folding and score statistics beside it (`nearkv synth --unit key_scorer`).
