@@ -64,7 +64,7 @@ def test_ports_are_those_of_the_package(design):
     names = set(flat_ports(kernel))
     pins = {package.CLOCK, package.RESET, package.INTERRUPT}
     assert names >= pins
-    buses = (package.CONTROL, *package.memory_ports(design))
+    buses = (package.CONTROL, *package.memory_ports(design.key_masters))
     assert {name.rpartition("_")[0] for name in names - pins} == set(buses)
     assert len(kernel.m_axi_gmem.wdata) == 512
     # Further masters only read.

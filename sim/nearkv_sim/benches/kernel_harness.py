@@ -70,7 +70,7 @@ class KernelBench:
         self.memory = WatchedMemory(self.design.bus_bytes, random.randbytes(MEMORY_BYTES))
         self.model = CardModel(self.design_name, bytes(self.memory.content))
         # Their reports of every burst take longer than the simulation.
-        ports = memory_ports(self.design)
+        ports = memory_ports(self.design.key_masters)
         for name in (CONTROL, *ports):
             logging.getLogger(f"cocotb.{dut._name}.{name}").setLevel(logging.ERROR)
         write_bus = AxiWriteBus.from_prefix(dut, MEMORY)

@@ -105,7 +105,7 @@ def arguments(design: DesignConfig) -> tuple[Argument, ...]:
     An argument has one port, and a linker connects ports that have arguments: with two key masters the key
     window is the second one's, whatever both read of it.
     """
-    *_, last_memory = memory_ports(design)
+    *_, last_memory = memory_ports(design.key_masters)
 
     def port(register: Register) -> str:
         if not _is_pointer(register):
@@ -119,9 +119,9 @@ def _is_pointer(register: Register) -> bool:
     return register.name.endswith(_POINTER_SUFFIX)
 
 
-def memory_ports(design: DesignConfig) -> tuple[str, ...]:
-    """Memory ports of a design's kernel; those behind the first only read."""
-    return (MEMORY, *(f"{MEMORY}{i}" for i in range(1, design.key_masters)))
+def memory_ports(key_masters: int) -> tuple[str, ...]:
+    """Memory ports of a kernel with that many key masters; those behind the first only read."""
+    return (MEMORY, *(f"{MEMORY}{i}" for i in range(1, key_masters)))
 
 
 def card_of(design: DesignConfig) -> Card:
@@ -145,7 +145,7 @@ def kernel_values(design: DesignConfig) -> dict[str, object]:
         "version": KERNEL_VERSION,
         "control": CONTROL,
         "control_bits": CONTROL_BITS,
-        "memories": memory_ports(design),
+        "memories": memory_ports(design.key_masters),
         "memory_bits": 8 * design.bus_bytes,
         "address_bits": ADDRESS_BITS,
         "window_bytes": WINDOW_BYTES,

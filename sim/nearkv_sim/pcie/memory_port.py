@@ -1,9 +1,9 @@
-"""The card's memory behind the kernel's AXI4 master."""
+"""The card's memory behind the kernel's AXI4 masters."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ class _Beat(NamedTuple):
 
 
 class MemoryPort:
-    """An AXI4 subordinate in front of a `DeviceMemory`.
+    """AXI4 subordinates in front of a `DeviceMemory`.
 
     Formula: reads and writes of whole beats; bytes never written read 0, as XRT leaves them; a burst that
     leaves the memory gets DECERR for each beat outside.
@@ -32,7 +32,7 @@ class MemoryPort:
     acknowledged in the cycle after their last.
 
     Args:
-        signals: the bus, with members named as in the AXI specification.
+        buses: with members named as in the AXI specification; all but the first only read.
         clk: rising edge.
         clock_ps: period.
         bus_bytes: of a beat.
@@ -45,22 +45,27 @@ class MemoryPort:
 
     """
 
-    def __init__(self, signals: Any, clk: Any, clock_ps: int, bus_bytes: int, memory: DeviceMemory) -> None:
-        self._bus, self._clk, self._bus_bytes = signals, clk, bus_bytes
+    def __init__(
+        self, buses: Sequence[Any], clk: Any, clock_ps: int, bus_bytes: int, memory: DeviceMemory
+    ) -> None:
+        self._clk, self._bus_bytes = clk, bus_bytes
         self._latency = -(-READ_LATENCY_PS // clock_ps)
         self.memory = memory
         self.cycles = self.active_cycle = 0
-        signals.arready.value = signals.awready.value = 1
-        signals.wready.value = signals.rvalid.value = signals.bvalid.value = 0
-        cocotb.start_soon(self._run_reads())
-        cocotb.start_soon(self._run_writes())
+        for bus in buses:
+            bus.arready.value, bus.rvalid.value = 1, 0
+            cocotb.start_soon(self._run_reads(bus))
+        first = buses[0]
+        first.awready.value = 1
+        first.wready.value = first.bvalid.value = 0
+        cocotb.start_soon(self._run_writes(first))
 
     def idle_cycles(self) -> int:
         """Cycles since anything was transferred."""
         return self.cycles - self.active_cycle
 
-    async def _run_reads(self) -> None:
-        bus, edge = self._bus, RisingEdge(self._clk)
+    async def _run_reads(self, bus: Any) -> None:
+        edge = RisingEdge(self._clk)
         owed: tuple[deque[_Beat], deque[_Beat]] = (deque(), deque())  # by identifier
         offered: int | None = None  # identifier of the beat on the bus
         turn = 0
@@ -85,8 +90,8 @@ class MemoryPort:
                     bus.rid.value, bus.rlast.value = offered, int(beat.last)
                 bus.rvalid.value = int(bool(ready))
 
-    async def _run_writes(self) -> None:
-        bus, edge = self._bus, RisingEdge(self._clk)
+    async def _run_writes(self, bus: Any) -> None:
+        edge = RisingEdge(self._clk)
         bursts: deque[tuple[Iterator[int], int]] = deque()  # addresses of the beats, identifier
         answers: deque[tuple[int, int]] = deque()  # identifier, response
         response = int(AxiResp.OKAY)

@@ -69,5 +69,6 @@ def kernel_options(design: DesignConfig) -> dict[str, int]:
     return {
         "clock_ps": PS_PER_S // design.clock_hz,
         "bus_bytes": design.bus_bytes,
+        "key_masters": design.key_masters,
         "quiet_cycles": quiet_cycles,
     }

@@ -23,7 +23,7 @@ from nearkv_sim.benches.kernel_harness import BusSignals
 from nearkv_sim.card.card import CONTROL_BAR, MEMORY_BASE
 from nearkv_sim.card.memory import CHUNK_BYTES, DeviceMemory
 from nearkv_sim.hardware.pcie_config import PcieLinkConfig
-from nearkv_sim.packaging.kernel import CLOCK, CONTROL, INTERRUPT, MEMORY, RESET
+from nearkv_sim.packaging.kernel import CLOCK, CONTROL, INTERRUPT, RESET, memory_ports
 from nearkv_sim.pcie.drive import Drive
 from nearkv_sim.pcie.faults import Fault, FaultPlan
 from nearkv_sim.pcie.frames import Traffic, WireConfig, payload_bytes, record
@@ -53,7 +53,8 @@ class Topology:
         dut: the kernel.
         config: the card's link.
         clock_ps: period of the kernel's clock.
-        bus_bytes: of its memory port.
+        bus_bytes: of its memory ports.
+        key_masters: as of its design: each has a port, and all the same memory.
         quiet_cycles: more than the kernel ever computes without its memory.
 
     Attributes:
@@ -66,7 +67,13 @@ class Topology:
     """
 
     def __init__(
-        self, dut: Any, config: PcieLinkConfig, clock_ps: int, bus_bytes: int, quiet_cycles: int
+        self,
+        dut: Any,
+        config: PcieLinkConfig,
+        clock_ps: int,
+        bus_bytes: int,
+        key_masters: int,
+        quiet_cycles: int,
     ) -> None:
         self._dut, self._clock_ps, self._quiet_cycles = dut, clock_ps, quiet_cycles
         self.parties = Parties(config, {}, Counter())
@@ -75,9 +82,9 @@ class Topology:
         self._since_ps = 0
         self._clk = getattr(dut, CLOCK)
         self._rst = getattr(dut, RESET)
-        self.port = MemoryPort(
-            BusSignals(dut, MEMORY), self._clk, clock_ps, bus_bytes, DeviceMemory(MEMORY_BASE, CHUNK_BYTES)
-        )
+        buses = [BusSignals(dut, name) for name in memory_ports(key_masters)]
+        memory = DeviceMemory(MEMORY_BASE, CHUNK_BYTES)
+        self.port = MemoryPort(buses, self._clk, clock_ps, bus_bytes, memory)
         control = AxiLiteMaster(
             AxiLiteBus.from_prefix(dut, CONTROL), self._clk, self._rst, reset_active_level=False
         )
