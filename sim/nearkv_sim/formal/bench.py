@@ -132,9 +132,9 @@ class Bench:
             )
         return self.streams[name]
 
-    def _attach(self, interface: Any, signature: Any, path: tuple[str, ...], flip: bool = False) -> None:
+    def _attach(self, interface: Any, signature: Any, path: tuple[str, ...]) -> None:
         for name, member in signature.members.items():
-            is_input = (member.flow == wiring.In) != flip
+            is_input = member.flow == wiring.In
             for suffix, element in _elements(getattr(interface, name), member.dimensions):
                 full = (*path, name + suffix)
                 if member.is_port:
@@ -143,7 +143,7 @@ class Bench:
                 elif isinstance(member.signature, stream.Signature):
                     self._attach_stream("__".join(full), element, is_input)
                 else:
-                    self._attach(element, member.signature, full, is_input)
+                    self._attach(element, member.signature, full)  # of an input: flipped already
 
     def _drive(self, name: str, target: Any) -> None:
         value = Value.cast(target)
