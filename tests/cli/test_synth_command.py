@@ -124,6 +124,31 @@ def test_a_unit_of_a_pim_design_is_refused(nearkv_synth, tmp_path, capsys):
     assert capsys.readouterr().err == f"nearkv synth: error: {expected}"
 
 
+def test_a_kernel_is_counted_without_a_budget(nearkv_synth, monkeypatch, tmp_path, capsys):
+    """Any number of DSP blocks from the scorer's own on: address arithmetic may take some."""
+    cells = {"MULT18X18D": DESIGNS["tiny"].macs + 4, "DP16KD": 23, "LUT4": 1}
+    monkeypatch.setattr(yosys, "_run", lambda *_: cells)
+    words = ("--unit", "kernel", "--design", "tiny", "--output")
+    assert nearkv_synth(*words, tmp_path / "out") == 0
+    assert "no budget" in capsys.readouterr().out
+    (entry,) = json.loads((tmp_path / "out" / "synth.json").read_text())["designs"]
+    assert (entry["unit"], entry["has_budget"], entry["cells"]) == ("kernel", False, cells)
+    few = DESIGNS["tiny"].macs - 1
+    (problem,) = mapping_problems(DESIGNS["tiny"], Resources(dsps=few, brams=23), None)
+    assert problem == "15 DSP blocks for 16 products; allowed: from 16 with variant mult18x18d"
+
+
+def test_a_kernel_needs_a_design_that_fits(nearkv_synth, tmp_path, capsys):
+    output = ("--output", tmp_path / "out")
+    assert nearkv_synth("--unit", "kernel", *output) == 2
+    assert nearkv_synth("--unit", "native_pcie", "--design", "tiny", *output) == 2
+    errors = capsys.readouterr().err.splitlines()
+    expected = "unit is kernel without a design; allowed: with --design, since one takes minutes"
+    assert errors[0] == f"nearkv synth: error: {expected}"
+    assert errors[1].startswith("nearkv synth: error: design tiny: bus_bytes is 8; allowed: 64")
+    assert not (tmp_path / "out").exists()
+
+
 def test_every_design_has_a_budget_without_problems():
     assert list(BUDGETS) == list(DESIGNS)
     for name, design in DESIGNS.items():

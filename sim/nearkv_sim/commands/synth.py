@@ -21,6 +21,8 @@ from nearkv_sim.synthesis.report import CAVEATS, DesignReport, as_record, synthe
 from nearkv_sim.synthesis.units import Unit
 from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
 
+_LONG_UNITS = (Unit.KERNEL.value, Unit.NATIVE_PCIE.value)
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new folder")
@@ -30,7 +32,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unit",
         choices=[unit.value for unit in Unit],
-        help="of scorer designs: scorer (default), or key_scorer: with query folding and score statistics",
+        help=(
+            "of scorer designs: scorer (default); key_scorer: with query folding and score statistics;"
+            " kernel: scorer and selections behind AXI; native_pcie: the kernel behind PCIe. The last two"
+            " take a CPU minute for the smallest design, and far more than ten for a card's"
+        ),
     )
     parser.add_argument("--format", choices=("table", "json"), default="table", help="of standard output")
     parser.add_argument("--no-progress", action="store_true", help="no progress line on stderr")
@@ -49,7 +55,7 @@ def _run(args: argparse.Namespace) -> int:
             _progress(show, design.name)
             try:
                 reports.append(synthesise_design(design, Unit(args.unit or Unit.SCORER.value)))
-            except SynthesisError as error:
+            except (SynthesisError, ValueError) as error:
                 raise ValueError(f"design {design.name}: {error}") from error
             yield reports[-1]
 
@@ -87,6 +93,10 @@ def _run(args: argparse.Namespace) -> int:
 def _designs(args: argparse.Namespace) -> tuple[list[DesignConfig], list[PimDesign]]:
     """The scorer and the PIM designs asked for, each once."""
     if args.design is None:
+        if args.unit in _LONG_UNITS:
+            raise ValueError(
+                f"unit is {args.unit} without a design; allowed: with --design, since one takes minutes"
+            )
         return list(DESIGNS.values()), [] if args.unit else list(PIM_DESIGNS.values())
     chosen = [find_design(name) for name in dict.fromkeys(args.design)]
     devices = [design for design in chosen if isinstance(design, PimDesign)]

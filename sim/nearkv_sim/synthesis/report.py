@@ -87,7 +87,7 @@ _COLUMNS = {
 
 _HEADER = ("design", "unit", "part", *_COLUMNS.values(), "result")
 # Fixed, so that a line can be shown before the next design is synthesised.
-_NAME_WIDTHS, _NUMBER_WIDTH = (14, 10, 20), 15
+_NAME_WIDTHS, _NUMBER_WIDTH = (14, 11, 20), 15
 
 
 def _row(report: DesignReport) -> list[str]:

@@ -115,16 +115,21 @@ def least_plane_brams(design: DesignConfig) -> float:
     return tiles / _TILES_PER_BRAM[design.device.family]
 
 
-def mapping_problems(design: DesignConfig, used: Resources, dsps_beside: int = 0) -> list[str]:
+def mapping_problems(design: DesignConfig, used: Resources, dsps_beside: int | None = 0) -> list[str]:
     """What a netlist of the scorer got wrong, one line each; empty if it is as intended.
 
-    `dsps_beside` counts the DSP blocks of other units in the netlist.
+    `dsps_beside` counts the DSP blocks of other units in the netlist; None: any number.
     Every product must lie in a DSP block, as many in one as the design's variant packs, and the key planes in
     block RAM: either in LUTs would be an order of magnitude larger and slower.
     """
     problems = []
-    expected = design.dsp_blocks + dsps_beside
-    if used.dsps != expected:
+    expected = design.dsp_blocks + (dsps_beside or 0)
+    if dsps_beside is None and used.dsps < expected:
+        problems.append(
+            f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: from {expected} with variant"
+            f" {design.mac_variant.value}"
+        )
+    if dsps_beside is not None and used.dsps != expected:
         beside = f", {dsps_beside} of them beside the scorer" if dsps_beside else ""
         problems.append(
             f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: {expected} with variant"
