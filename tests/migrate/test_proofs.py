@@ -35,8 +35,8 @@ PARTS = {
 
 # The whole: what memories and arithmetic give is free.
 WHOLE = {
-    "path": lambda: MigrationPath(SHAPES, 8, 8, burst_beats=2),
-    "engine": lambda: MigrationEngine(SHAPES, 8, (8,), queue=2, burst_beats=2),
+    "path": lambda: MigrationPath(SHAPES, 8, 8, burst_beats=2, memory_latency_cycles=4),
+    "engine": lambda: MigrationEngine(SHAPES, 8, (8,), queue=2, burst_beats=2, memory_latency_cycles=4),
 }
 CUT = ("$mem_v2", "$mul", "$sub", "$shr", "$shl")
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.bus.axi import axi_read, axi_write
 from nearkv_hdl.bus.axi_reader import AxiReader
 from nearkv_hdl.bus.axi_writer import AxiWriter
-from nearkv_hdl.bus.transfer import TransferCode
 from nearkv_hdl.migrate.idle_gate import IdleGate
+from nearkv_hdl.migrate.job_statuses import collect_statuses
 from nearkv_hdl.migrate.move_planner import has
-from nearkv_hdl.migrate.moves import BYTES_BITS, CODE_BITS, FLAG_BITS, MoveShapes
+from nearkv_hdl.migrate.moves import CODE_BITS, FLAG_BITS, MoveShapes
 from nearkv_hdl.migrate.relayout import Relayout
 from nearkv_hdl.migrate.route import feed, join, steer, through_queue
 from nearkv_hdl.migrate.row_expander import RowExpander
@@ -147,8 +147,8 @@ class MigrationPath(wiring.Component):
         flags = Signal(FLAG_BITS, reset_less=True)  # of all jobs under way
         up = has(flags, Move.UP)
         quantise, expand = has(flags, Move.QUANTISE), has(flags, Move.EXPAND)
-        debt_layout = data.StructLayout({"reads": BYTES_BITS, "writes": BYTES_BITS})
-        m.submodules.debts = debts = fifo.SyncFIFOBuffered(width=debt_layout.size, depth=_JOBS)
+        reads_owed, read_fails = collect_statuses(m, "reads", self._readers, up, _JOBS)
+        writes_owed, write_fails = collect_statuses(m, "writes", self._writers, ~up, _JOBS)
         under_way = Signal(range(_JOBS + 1))
         starts, done = Signal(), Signal()
         m.d.sync += under_way.eq(under_way + starts - done)
@@ -164,11 +164,10 @@ class MigrationPath(wiring.Component):
         write_run = stream.Signature(write_commands.i.payload.shape()).create()
         through_queue(m, "write_runs", write_run, write_commands.i, _JOBS)
         # What follows takes a job in the same cycle: all of it must be ready.
-        takers = (read_commands.i, write_run, relayout.i_job)
+        takers = (read_commands.i, write_run, relayout.i_job, reads_owed, writes_owed)
         all_ready = Cat(taker.ready for taker in takers).all() & (under_way != _JOBS)
         m.d.comb += starts.eq(job_valid & all_ready & ((under_way == 0) | same))
         m.d.comb += [taker.valid.eq(starts) for taker in takers]
-        owed = data.View(debt_layout, debts.w_data)
         lossy = has(job.flags, Move.QUANTISE) | has(job.flags, Move.EXPAND)
         row_major = Mux(job_relayout | lossy, Place.ROWS, Place.BYTES)
         read, write = read_commands.i.payload, write_run.payload
@@ -184,10 +183,8 @@ class MigrationPath(wiring.Component):
             relayout.i_job.payload.tiles.eq(job.tiles),
             relayout.i_job.payload.source.eq(Mux(read.place == Place.PIM, Order.PIM, Order.ROWS)),
             relayout.i_job.payload.destination.eq(Mux(write.place == Place.PIM, Order.PIM, Order.ROWS)),
-            owed.reads.eq(command_count(shapes, read)),
-            owed.writes.eq(command_count(shapes, write)),
-            debts.w_en.eq(starts),
-            debts.r_en.eq(done),
+            reads_owed.payload.eq(command_count(shapes, read)),
+            writes_owed.payload.eq(command_count(shapes, write)),
         ]
         with m.If(starts):
             m.d.sync += [job_valid.eq(0), flags.eq(job.flags)]
@@ -222,28 +219,15 @@ class MigrationPath(wiring.Component):
         feed(m, relayout.o, narrowed[0], up)
         join(m, [relayout.o, quantiser.o], narrowed[1], quantise, enable=~up)
 
-        # Results: all statuses of the oldest job.
-        debt = data.View(debt_layout, debts.r_data)
-        failed = {}
-        counted = []
-        for what, units, on_far in (("reads", self._readers, up), ("writes", self._writers, ~up)):
-            seen = Signal(BYTES_BITS, name=f"{what}_seen")
-            error = Signal(name=f"{what}_failed")
-            valid = Mux(on_far, units[1].o_status.valid, units[0].o_status.valid)
-            code = Mux(on_far, units[1].o_status.payload.code, units[0].o_status.payload.code)
-            wants = debts.r_rdy & (seen != getattr(debt, what))
-            for side, unit in enumerate(units):
-                m.d.comb += unit.o_status.ready.eq(wants & (on_far if side else ~on_far))
-            with m.If(done):
-                m.d.sync += [seen.eq(0), error.eq(0)]
-            with m.Elif(wants & valid):
-                m.d.sync += [seen.eq(seen + 1), error.eq(error | (code != TransferCode.OKAY))]
-            failed[what] = error
-            counted.append(seen == getattr(debt, what))
-        error_code = Mux(failed["reads"], MoveCode.READ_ERROR, MoveCode.WRITE_ERROR)
+        # Results: whether the oldest job's commands failed.
+        error_code = Mux(read_fails.payload, MoveCode.READ_ERROR, MoveCode.WRITE_ERROR)
         m.d.comb += [
-            self.o_result.valid.eq(debts.r_rdy & counted[0] & counted[1]),
-            self.o_result.payload.eq(Mux(failed["reads"] | failed["writes"], error_code, MoveCode.DONE)),
+            self.o_result.valid.eq(read_fails.valid & write_fails.valid),
+            self.o_result.payload.eq(
+                Mux(read_fails.payload | write_fails.payload, error_code, MoveCode.DONE)
+            ),
             done.eq(self.o_result.valid & self.o_result.ready),
+            read_fails.ready.eq(done),
+            write_fails.ready.eq(done),
         ]
         return m

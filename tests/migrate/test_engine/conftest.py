@@ -17,39 +17,41 @@ from nearkv_sim.cosim.words import pack_words, unpack_words
 from nearkv_sim.golden.migrate_engine import MigrationModel, MoveCompletion
 
 BENCH = runpy.run_path(str(Path(__file__).with_name("bench.py")))
-LAYOUT, SHAPES, CONDITIONS = BENCH["LAYOUT"], BENCH["SHAPES"], BENCH["CONDITIONS"]
-BLOCKS, SLOT_BLOCKS, IMAGE_BYTES = BENCH["BLOCKS"], BENCH["SLOT_BLOCKS"], BENCH["IMAGE_BYTES"]
-DEVICE_BYTES, DEVICE_BASE, FAR_BASE = BENCH["DEVICE_BYTES"], BENCH["DEVICE_BASE"], BENCH["FAR_BASE"]
+Setup, CONDITIONS, SLOT_BLOCKS = BENCH["Setup"], BENCH["CONDITIONS"], BENCH["SLOT_BLOCKS"]
 DEVICE, FAR = 0, 1  # sequence slots of the table
 
 
 @cache
-def compiled(far_bytes):
-    bench = BENCH["EngineBench"](far_bytes)
-    return CompiledComponent(bench, name=f"engine-{'-'.join(map(str, far_bytes))}", flatten=False)
+def compiled(setup):
+    widths = "-".join(map(str, (setup.device_bytes, *setup.far_bytes)))
+    name = f"engine-{setup.name}-{widths}-{setup.latency_cycles}"
+    return CompiledComponent(BENCH["EngineBench"](setup), name=name, flatten=False)
 
 
 class World:
     """Memory images, the RTL that holds them, and the golden model that changes them."""
 
-    blocks, image_bytes = BLOCKS, IMAGE_BYTES
-    device_base, far_base, patience_cycles = DEVICE_BASE, FAR_BASE, BENCH["PATIENCE_CYCLES"]
+    patience_cycles = BENCH["PATIENCE_CYCLES"]
 
-    def __init__(self, far_bytes=(8,), seed=1, busy=0, fails=None):
+    def __init__(self, setup, seed=1, busy=0, fails=None):
         rng = np.random.default_rng(seed)
-        self.rtl = compiled(far_bytes)
+        self.setup = setup
+        self.layout, self.shapes, self.blocks = setup.layout, setup.shapes, setup.blocks
+        self.image_bytes = setup.image_bytes
+        self.device_base, self.far_base = setup.device_base, setup.far_base
+        self.rtl = compiled(setup)
         self.rtl.reset()
         self.conditions = {"busy": busy, "device": fails == "device", "far": fails == "far"}
         self.forget()
         self.table = np.zeros((2, SLOT_BLOCKS, 16), np.uint8)
-        for slot, base in ((DEVICE, DEVICE_BASE), (FAR, FAR_BASE)):
-            for block in range(BLOCKS):  # neighbours in memory in pairs, pairs in any order
-                self.set_entry(slot, block, base + (block ^ 6) * LAYOUT.block_bytes, block)
-        rows = rng.normal(size=(2, IMAGE_BYTES // 2)).astype("<f2")
+        for slot, base in ((DEVICE, self.device_base), (FAR, self.far_base)):
+            for block in range(self.blocks):  # neighbours in memory in pairs, pairs in any order
+                self.set_entry(slot, block, base + (block ^ 6) * self.layout.block_bytes, block)
+        rows = rng.normal(size=(2, self.image_bytes // 2)).astype("<f2")
         self.device, self.far = rows.view(np.uint8)
         self.widths = {"table": 16}
-        for path, width in enumerate(far_bytes):
-            self.widths |= {f"device{path}": DEVICE_BYTES, f"far{path}": width}
+        for path, width in enumerate(setup.far_bytes):
+            self.widths |= {f"device{path}": setup.device_bytes, f"far{path}": width}
 
     def forget(self):
         """Tell the conditions, and with them that the table has changed."""
@@ -70,8 +72,7 @@ class World:
             for name in self.widths
         }
 
-    @staticmethod
-    def words_of(moves):
+    def words_of(self, moves):
         """Descriptors as the RTL takes them."""
         fields = {
             name: np.array([getattr(move, name) for move in moves])
@@ -80,7 +81,7 @@ class World:
         for name in ("source", "destination"):
             slot, block = np.array([getattr(move, name) for move in moves]).T
             fields[name] = {"slot": slot, "block": block}
-        return pack_words(SHAPES.descriptor, **fields)
+        return pack_words(self.shapes.descriptor, **fields)
 
     def run(self, moves, stalls=None, faults=None):
         """Give moves to both; compare completions and every byte of the memories.
@@ -101,12 +102,14 @@ class World:
         )
         before = self.images()
         before = {name: image.copy() for name, image in before.items()}
-        model = MigrationModel(LAYOUT, self.table, SLOT_BLOCKS, self.device, self.far, DEVICE_BASE, FAR_BASE)
+        model = MigrationModel(
+            self.layout, self.table, SLOT_BLOCKS, self.device, self.far, self.device_base, self.far_base
+        )
         expected = [model.execute(move) for move in moves]
         for n, move in enumerate(moves):
             if code := (faults or {}).get(move.tag):
                 expected[n] = replace(expected[n], code=code, bytes=0)
-        given = unpack_words(SHAPES.completion, result.outputs["o_completion"])
+        given = unpack_words(self.shapes.completion, result.outputs["o_completion"])
         completions = [
             MoveCompletion(
                 int(given["tag"][n]),
@@ -127,18 +130,22 @@ class World:
         return result, completions
 
     def dump(self, name, width):
-        rows = np.arange(IMAGE_BYTES // width, dtype=np.uint32)[:, None]
+        rows = np.arange(self.image_bytes // width, dtype=np.uint32)[:, None]
         dumped = self.rtl.run({f"i_dump_{name}": rows}, {f"o_dump_{name}": len(rows)})
         return dumped.outputs[f"o_dump_{name}"].view(np.uint8).reshape(-1)
 
 
 @pytest.fixture
 def world():
-    """One path of eight bytes, compute idle."""
-    return World()
+    """tiny_pim with one path of eight bytes, compute idle."""
+    return World(Setup())
 
 
 @pytest.fixture
 def make_world():
-    """`World` with other paths, busy compute or a memory that fails."""
-    return World
+    """`World` with other paths, busy compute, a memory that fails, or another setup."""
+
+    def make(far_bytes=(8,), setup=None, **how):
+        return World(Setup(far_bytes=far_bytes) if setup is None else Setup(**setup), **how)
+
+    return make

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from nearkv_hdl.migrate.migration_engine import MigrationEngine
 from nearkv_hdl.migrate.moves import MoveShapes
 from nearkv_hdl.spec.migration import Move, MoveCode
 from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
-from nearkv_hdl.verilog import to_rtlil
 from nearkv_sim.cosim import CosimDeadlock, Stalls
 from nearkv_sim.golden.migrate_engine import MoveDescriptor
 
@@ -219,17 +217,6 @@ def test_errors_of_the_bus_are_reported(make_world, fails, make, code):
 
 
 @pytest.mark.parametrize(
-    ("name", "device_bytes", "far_bytes"),
-    [("hbm_pim", 32, (64, 32)), ("ddr_pim", 64, (32,)), ("ssd_pim", 32, (16,))],
-)
-def test_every_device_has_its_engine(name, device_bytes, far_bytes):
-    """Elaborated whole, with a bus of its width for every path. It runs as tiny_pim only."""
-    rtlil = to_rtlil(MigrationEngine(MoveShapes(PIM_LAYOUTS[name]), device_bytes, far_bytes))
-    widths = re.findall(r"wire width (\d+) .*m_axi_far_write_\d+__wdata$", rtlil, re.MULTILINE)
-    assert sorted(map(int, widths)) == sorted(8 * width for width in far_bytes)
-
-
-@pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: MoveShapes(LAYOUT, slot_bits=0), r"slot_bits is 0; allowed: 1 to 16"),
@@ -241,7 +228,12 @@ def test_every_device_has_its_engine(name, device_bytes, far_bytes):
             lambda: MigrationEngine(SHAPES, 8, (8,), patience_cycles=0),
             r"patience_cycles is 0; allowed: from 1",
         ),
+        (
+            lambda: MigrationEngine(SHAPES, 8, (8,), memory_latency_cycles=0),
+            r"memory_latency_cycles is 0; allowed: from 1",
+        ),
         (lambda: MigrationEngine(SHAPES, 8, (32,)), r"beat_bytes is 32 for tiny_pim"),
+        (lambda: MigrationEngine(SHAPES, 8, (64,)), r"beat_bytes is 64 for tiny_pim"),  # longer than a row
     ],
 )
 def test_bad_arguments_are_refused(make, message):
