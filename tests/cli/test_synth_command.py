@@ -165,6 +165,16 @@ def test_equal_sources_are_synthesised_once(family):
     assert not synthesise(COUNTER.replace("+ 1", "+ 3"), "top", family).cached
 
 
+def test_a_memory_marked_for_ultra_ram_becomes_one():
+    memory = (
+        "module top(input clk, input we, input [11:0] w, r, input [71:0] d, output reg [71:0] q);"
+        ' (* ram_style = "ultra" *) reg [71:0] memory [4095:0];'
+        " always @(posedge clk) begin if (we) memory[w] <= d; q <= memory[r]; end endmodule"
+    )
+    netlist = synthesise(memory, "top", Family.ULTRASCALE_PLUS)
+    assert count_resources(netlist.cells, Family.ULTRASCALE_PLUS) == Resources(urams=1)
+
+
 @pytest.mark.parametrize("damage", ["", "{}", "[1]", '{"LUT4": "4"}'])
 def test_a_damaged_cache_entry_is_made_again(cache, monkeypatch, damage):
     monkeypatch.setattr(yosys, "_run", lambda *_: {"LUT4": 4})

@@ -20,6 +20,8 @@ _PASSES = {
     Family.ULTRASCALE_PLUS: "synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {top}",
     Family.ECP5: "synth_ecp5 -top {top}",
 }
+# Off unless asked for; a memory that is marked for UltraRAM has no other place.
+_ULTRA_RAM_MARK, _ULTRA_RAM_OPTION = 'ram_style = "ultra"', " -uram"
 # In a process of its own: Yosys ends the process when it meets an error, and logs to stdout.
 _PROGRAM = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1])"
 _MESSAGE_LINES = 10
@@ -67,7 +69,7 @@ def synthesise(verilog: str, top: str, family: Family) -> Netlist:
     message, OSError if the cache cannot be written.
     """
     yosys = require_yosys()
-    passes = _PASSES[family].format(top=top)
+    passes = _passes(verilog, top, family)
     source_digest = hashlib.sha256(verilog.encode()).hexdigest()
     key = hashlib.sha256("\0".join([source_digest, passes, yosys]).encode()).hexdigest()[:32]
     folder = cache_dir() / "synth"
@@ -84,6 +86,11 @@ def synthesise(verilog: str, top: str, family: Family) -> Netlist:
     return Netlist(cells, yosys, passes, source_digest, cached)
 
 
+def _passes(verilog: str, top: str, family: Family) -> str:
+    uses_ultra_ram = family is Family.ULTRASCALE_PLUS and _ULTRA_RAM_MARK in verilog
+    return _PASSES[family].format(top=top) + (_ULTRA_RAM_OPTION if uses_ultra_ram else "")
+
+
 def _read_entry(path: Path) -> dict[str, int] | None:
     """Cells of a cache entry; None if there is none, or one that is damaged."""
     try:
@@ -98,7 +105,7 @@ def mapped_netlist(verilog: str, top: str, family: Family) -> str:
     """The netlist of primitive cells itself, as Yosys writes JSON; not cached, errors as `synthesise`."""
     require_yosys()
     with tempfile.TemporaryDirectory(prefix="nearkv-synth-") as work:
-        return _run_script(Path(work), verilog, _PASSES[family].format(top=top), "write_json {output}")
+        return _run_script(Path(work), verilog, _passes(verilog, top, family), "write_json {output}")
 
 
 def _run(verilog: str, passes: str) -> dict[str, int]:
