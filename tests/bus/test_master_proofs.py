@@ -21,6 +21,7 @@ from nearkv_hdl.bus.transfer import StatusQueue
 from nearkv_hdl.bus.window import WindowCheck
 from nearkv_hdl.stream.contract import StreamContract
 from nearkv_sim.formal import Bench, Status, prove, prove_no_deadlock, prove_stream_contract
+from nearkv_sim.formal.axi import hold
 
 ADDRESS_BITS, LENGTH_BITS, BUS_BYTES, BURST_BEATS, DEPTH = 6, 5, 4, 2, 4
 CHECKED_BITS = 4  # of addresses and lengths of WindowCheck alone
@@ -46,15 +47,6 @@ def window_check():
 
 def statuses():
     return StatusQueue(ADDRESS_BITS, 2)
-
-
-def hold(m, value):
-    """Assume that a free value stands still, whatever it is; a reset does not move it."""
-    before = Signal(len(value), reset_less=True)
-    started = Signal(reset_less=True)
-    m.d.sync += [before.eq(value), started.eq(1)]
-    with m.If(started):
-        m.d.comb += Assume(value == before)
 
 
 def window_bench(excess):
