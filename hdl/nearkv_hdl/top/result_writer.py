@@ -39,7 +39,7 @@ class ResultWriter(wiring.Component):
 
     Members:
         arguments: of the job.
-        restart: empty, back to the first result. Only while `under_way` is 0 and no beat comes.
+        restart: empty, back to the first result. Only while `under_way` and `enable` are 0 and no beat comes.
         enable: chunks may be written.
         i: beats.
         pending: chunks that are whole and not acknowledged.
