@@ -156,7 +156,7 @@ def _time(result: RunResult, ax: Axes) -> None:
     design = result.config.design_config
     scorer_ps = _series(result, "device_cycles") * PS_PER_SECOND / design.clock_hz
     parts = {
-        f"scorer's cycles at {design.clock_hz / 1e6:g} MHz": scorer_ps,
+        f"kernel's cycles at {design.clock_hz / 1e6:g} MHz": scorer_ps,
         "rest of scoring: link, registers, interrupt": _series(result, "score_time_ps") - scorer_ps,
     }
     parts |= {label: _series(result, field) for field, label in TIME_PARTS.items()}
