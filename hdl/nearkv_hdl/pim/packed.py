@@ -42,6 +42,17 @@ def check_lanes(sizes: PackedPartial, partial_lanes: int) -> int:
     return sizes.group_channels // partial_lanes
 
 
+def record_interval(sizes: PackedPartial, partial_lanes: int) -> int:
+    """Cycles between two partials at full rate, on either side of a link.
+
+    The longer of the record's beats and 1 + beats of sums, and these wait for what is left of a prefix after
+    the r beats of sums that fill a beat of the link, the most that the width conversion holds meanwhile.
+    """
+    sum_beats = sizes.head_dim // partial_lanes
+    filling_beats = max(1, sizes.beat_bytes // partial_lanes)
+    return max(1 + sum_beats + max(0, sizes.prefix_beats - filling_beats), sizes.record_beats)
+
+
 def change_width(from_bytes: int, to_bytes: int) -> Widen | Narrow:
     """A component that regroups the bytes of a stream."""
     return (Widen if to_bytes >= from_bytes else Narrow)(from_bytes, to_bytes)

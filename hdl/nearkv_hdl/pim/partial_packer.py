@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.pim.packed import HEADER, change_width, check_lanes, packed_layout
+from nearkv_hdl.pim.packed import HEADER, change_width, check_lanes, packed_layout, record_interval
 from nearkv_hdl.pim.partial import MAXIMUM_LANE, MAXIMUM_WORD, TOTAL_LANE, partial_layout
 from nearkv_hdl.pim.sum_codes import GroupShift, SumToCode
 from nearkv_hdl.spec.attention import SUM
@@ -24,10 +24,12 @@ class PartialPacker(wiring.Component):
     Formula: `nearkv_hdl.spec.packed_partial`: a shift per group of 32 channels, the smallest e with
     max |o| < 127.5 · 2^e, and codes rhu(o, e). A maximum alone becomes a prefix alone.
     Timing: a group waits for its largest sum, a record for its last group's: `latency` from a partial's last
-    beat to its record's first, without stalls. Interval: the longer of 1 + beats of sums in and the record's
-    beats out.
-    Stalls: a pause of `o` stops `i` when codes of two partials wait. Within a record `o` pauses only if sums
-    come slower than codes leave, or for the pipeline's depth behind a prefix of few beats.
+    beat to its record's first, without stalls; 3 cycles for a maximum alone. Interval: `record_interval`, as
+    a rule the longer of 1 + beats of sums in and the record's beats out, but two partials take at least
+    5 + beats of sums; a maximum alone takes its prefix's beats.
+    Stalls: a pause of `o` stops `i` when codes of two partials wait and sums fill their queue, or headers do.
+    Within a record `o` pauses only if sums come slower than codes leave, or for the pipeline's depth behind a
+    prefix of few beats.
     Numerics: |o − code · 2^e| ≤ 2^(e−1); exact for e = 0. The exact merge of rounded partials depends on the
     partition.
     Cuts: every path but those from `o.ready` through the record's end, and within the width conversion.
@@ -41,7 +43,8 @@ class PartialPacker(wiring.Component):
     Members:
         i: partials of head_dim sums.
         o: bytes of records.
-        o_framing_error: since reset a partial had more or fewer sums; they are counted, `last` is not heeded.
+        o_framing_error: since reset a partial had more or fewer sums; they are counted, `last` is not heeded
+            but for a header's, so what follows is cut in wrong places until a reset.
 
     Raises ValueError for other sizes.
 
@@ -71,8 +74,14 @@ class PartialPacker(wiring.Component):
 
     @property
     def interval(self) -> int:
-        """Cycles between two partials at full rate."""
-        return max(1 + self.partial_beats, self.sizes.record_beats)
+        """Cycles between two partials at full rate; where they alternate, the mean rounded up.
+
+        Shifts are collected for one partial ahead, so the first code of every second one leaves only when it
+        has passed coding, queue and width conversion since its predecessor's record began.
+        """
+        code_cycles = self._coding.latency + BUFFER_LATENCY + self._regroup.latency
+        of_two = code_cycles + self.partial_beats - 1
+        return max(record_interval(self.sizes, self.partial_lanes), -(-of_two // 2))
 
     def elaborate(self, platform):
         m = Module()

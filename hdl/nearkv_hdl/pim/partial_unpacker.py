@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.arith.ranks import Ranks
-from nearkv_hdl.pim.packed import HEADER, change_width, check_lanes, packed_layout
+from nearkv_hdl.pim.packed import HEADER, change_width, check_lanes, packed_layout, record_interval
 from nearkv_hdl.pim.partial import MAXIMUM_LANE, MAXIMUM_WORD, TOTAL_LANE, partial_layout
 from nearkv_hdl.pim.sum_codes import CodeToSum
 from nearkv_hdl.spec.formats import CODE
@@ -20,8 +20,9 @@ class PartialUnpacker(wiring.Component):
 
     Formula: `nearkv_hdl.spec.packed_partial`: o = code · 2^e, saturating at signed 48 bits; l, m and E_V as
     they are.
-    Timing: latency `latency` from a prefix's last beat to the partial's header. Interval: the longer of the
-    record's beats in and 1 + beats of sums out.
+    Timing: latency `latency` from a prefix's last beat to the partial's header. Interval: `record_interval`,
+    as a rule the longer of the record's beats in and 1 + beats of sums out; a maximum alone takes one cycle
+    more than its prefix's beats.
     Stalls: a pause of `o` stops the pipeline under its clock enable, and `i` once prefix or width conversion
     are full. No ready depends on a valid.
     Numerics: exact, but for sums that would be 2^47 or more. A shift above 41 raises `o_invalid`; its group
@@ -37,7 +38,8 @@ class PartialUnpacker(wiring.Component):
         o: partials of head_dim sums.
         o_invalid: a bad shift came by since reset.
         o_framing_error: since reset `last` was not on a record's final beat alone; beats are counted, `last`
-            is not heeded.
+            is not heeded, so after a beat lost or doubled records are cut in wrong places until a reset. A
+            record lost whole is not seen.
 
     Raises ValueError for other sizes.
 
@@ -68,7 +70,7 @@ class PartialUnpacker(wiring.Component):
     @property
     def interval(self) -> int:
         """Cycles between two partials at full rate."""
-        return max(1 + self.partial_beats, self.sizes.record_beats)
+        return record_interval(self.sizes, self.partial_lanes)
 
     def elaborate(self, platform):
         m = Module()

@@ -10,13 +10,9 @@ from nearkv_hdl.arith.adder_tree import shape_of
 from nearkv_hdl.arith.ranks import Ranks
 from nearkv_hdl.spec.attention import SUM
 from nearkv_hdl.spec.formats import CODE
+from nearkv_hdl.spec.packed_partial import MAX_SHIFT, max_shift
 
 _FINE_BITS = 4  # of a shift: by up to 15 in one rank, by multiples of 16 in another
-
-
-def max_shift(sum_bits: int) -> int:
-    """The largest shift that signed numbers of that width need."""
-    return sum_bits - CODE.width + 1
 
 
 class GroupShift(wiring.Component):
@@ -31,7 +27,7 @@ class GroupShift(wiring.Component):
     Reset: valid bits.
 
     Args:
-        lanes: sums per beat.
+        lanes: sums per beat, from 1.
         sum_bits: width of a sum, from 9.
 
     Members:
@@ -41,11 +37,13 @@ class GroupShift(wiring.Component):
         o_valid: a group is complete, for one cycle.
         o: its shift, 0 to sum_bits − 7.
 
+    Raises ValueError for fewer lanes or bits.
+
     """
 
     def __init__(self, lanes: int, sum_bits: int = SUM.width) -> None:
-        if sum_bits <= CODE.width:
-            raise ValueError(f"sum_bits is {sum_bits}; allowed: from {CODE.width + 1}")
+        if lanes < 1:
+            raise ValueError(f"lanes is {lanes}; allowed: from 1")
         self.lanes = lanes
         self.max_shift = max_shift(sum_bits)
         super().__init__(
@@ -129,13 +127,15 @@ class SumToCode(wiring.Component):
     Reset: none, all registers hold data.
 
     Args:
-        sum_bits: width of a sum.
+        sum_bits: width of a sum, from 9.
 
     Members:
         enable: clock enable of every register.
         sum: signed.
         shift: e, 0 to sum_bits − 7.
         o: code, `latency` cycles later.
+
+    Raises ValueError for fewer bits.
 
     """
 
@@ -197,7 +197,7 @@ class CodeToSum(wiring.Component):
             {
                 "enable": In(1),
                 "code": In(shape_of(CODE)),
-                "shift": In(range(max_shift(SUM.width) + 1)),
+                "shift": In(range(MAX_SHIFT + 1)),
                 "o": Out(shape_of(SUM)),
             }
         )

@@ -8,8 +8,9 @@
     to prefix_bytes zeros, so that codes begin on a beat
     then            one signed code per channel; a sum is code · 2^e
 
-Everything is little-endian. e is the smallest shift with max |o| < 127.5 · 2^e over the group, and a code
-(o + 2^(e−1)) >> e, so codes lie within ±127. The layout is ours.
+Everything is little-endian. Bits of bytes 10 and 11 without a meaning are 0 and not looked at. e is the
+smallest shift with max |o| < 127.5 · 2^e over the group, and a code (o + 2^(e−1)) >> e, so codes lie within
+±127. The layout is ours.
 """
 
 from __future__ import annotations
@@ -20,10 +21,19 @@ from nearkv_hdl.spec.attention import SUM, groups_of
 from nearkv_hdl.spec.formats import CODE, is_power_of_two
 
 HEADER_BYTES = 2 * SUM.width // 8  # l; m with E_V and two flags
-MAX_SHIFT = SUM.width - CODE.width + 1  # of −2^47 and of 2^47 − 1
 MERGE_BIT, ALONE_BIT = 0, 1  # of byte 11
 
 _MIN_BEAT_BYTES, _MAX_BEAT_BYTES = 4, 64
+
+
+def max_shift(sum_bits: int) -> int:
+    """The largest shift of signed sums of that width, for both ends; ValueError where codes hold them all."""
+    if sum_bits <= CODE.width:
+        raise ValueError(f"sum_bits is {sum_bits}; allowed: from {CODE.width + 1}")
+    return sum_bits - CODE.width + 1
+
+
+MAX_SHIFT = max_shift(SUM.width)
 
 
 def partial_bytes(head_dim: int) -> int:
