@@ -12,7 +12,14 @@ from nearkv.trace.format import read_trace
 from nearkv_hdl.spec.attention import Merge
 from nearkv_hdl.spec.packed_partial import PackedPartial, partial_bytes
 from nearkv_sim.golden.attention import Partial, logits, shard_maximum, weighted_sums
-from nearkv_sim.golden.packed_partials import expand_partial, pack, pack_maximum, quantise_partial, unpack
+from nearkv_sim.golden.packed_partials import (
+    expand_partial,
+    pack,
+    pack_maximum,
+    packed_fields,
+    quantise_partial,
+    unpack,
+)
 from nearkv_sim.golden.reduction import divide, merge
 from nearkv_sim.golden.stored_rows import value_exponent
 
@@ -55,6 +62,13 @@ def test_the_largest_sums():
     quantised = quantise_partial(partial_of(edges))
     assert quantised.shifts.tolist() == [[41], [41], [40]]
     assert expand_partial(quantised).sums.tolist()[0] == edges[0]
+
+
+def test_the_smallest_number_of_a_narrow_array_counts():
+    """Its magnitude has no place in 32 bits."""
+    sums = np.array([[-(1 << 31), 5]], np.int32)
+    quantised = quantise_partial(Partial(np.zeros(1, np.int64), np.zeros(1, np.int64), sums))
+    assert (quantised.shifts.tolist(), quantised.codes.tolist()) == ([[25]], [[-64, 0]])
 
 
 def test_bytes_on_the_wire():
@@ -110,7 +124,50 @@ def test_unpack_is_the_inverse_of_pack(exponent, kind):
         ),
         (
             lambda: unpack(np.zeros((2, 64), np.uint8), 64, 16),
-            r"records are \[2, 64\]; allowed: \[2, 80\]",
+            r"records are uint8 \[2, 64\]; allowed: uint8 \[2, 80\]",
+        ),
+        (lambda: unpack(np.zeros((2, 80), np.int64), 64, 16), r"records are int64 \[2, 80\]; allowed: uint8"),
+        (
+            lambda: quantise_partial(partial_of([[1 << 47]])),
+            r"a sum is 0 to 140737488355328; allowed: signed 48",
+        ),
+        (
+            lambda: quantise_partial(replace(partial_of([[1]]), sums=np.array([[1.5]]))),
+            r"a sum is float64; allowed: integers",
+        ),
+        (
+            lambda: quantise_partial(replace(partial_of([[1]]), maximum=np.zeros(2, np.int64))),
+            r"sums are \[1, 1\], total \[1\], maximum \[2\]; allowed: \[heads, head_dim\], twice \[heads\]",
+        ),
+        (
+            lambda: replace(quantise_partial(partial_of([[0] * 64])), codes=np.zeros((1, 64), np.int64)),
+            r"codes are int64, shifts uint8; allowed: int8 and uint8",
+        ),
+        (
+            lambda: pack(quantise_partial(partial_of([[0] * 64])), 17, Merge.EXACT, 16),
+            r"value_exponent is 17; allowed: -13 to 16",
+        ),
+        (lambda: pack(quantise_partial(partial_of([[0] * 64])), 0, 2, 16), r"2 is not a valid Merge"),
+        (
+            lambda: pack(
+                quantise_partial(replace(partial_of([[0] * 64]), total=np.array([-1 << 48]))),
+                0,
+                Merge.EXACT,
+                16,
+            ),
+            r"a total is -281474976710656 to 0; allowed: signed 48 bit",
+        ),
+        (
+            lambda: pack_maximum(np.array([1 << 31]), 0, 64, 16),
+            r"a maximum is 0 to 2147483648; allowed: signed 32",
+        ),
+        (
+            lambda: pack_maximum(np.zeros((2, 2), np.int64), 0, 64, 16),
+            r"maximum is \[2, 2\]; allowed: \[heads\]",
+        ),
+        (
+            lambda: packed_fields([np.zeros((2, 24), np.uint8)], 16),
+            r"records are \[2, 24\]; allowed: \[records, n · 16\]",
         ),
         (
             lambda: unpack(np.full((2, 80), 2, np.uint8), 64, 16),
