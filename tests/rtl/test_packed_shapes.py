@@ -27,8 +27,9 @@ IDLE_CYCLES = 60  # more than any unit takes to go on
 # head_dim, partial_lanes, beat_bytes.
 SHORT = [(4, 2, 4), (4, 4, 4), (16, 16, 16), (16, 8, 16), (32, 16, 32), (16, 16, 8), (16, 16, 4)]
 LONG_PREFIXES = [(8, 2, 4), (12, 2, 4), (256, 4, 8)]  # longer than sums take to fill a beat of the link
-ODD = [(12, 4, 4), (20, 4, 4), (28, 2, 4), (24, 8, 8), (96, 4, 32), (64, 2, 64)]
-FULL = [(128, 16, 16), (64, 32, 64), (96, 32, 8)]  # the first is `hbm_pim`'s; 32 lanes: groups of one beat
+ODD = [(12, 4, 4), (20, 4, 4), (28, 2, 4), (24, 8, 8), (96, 4, 32), (64, 2, 64), (256, 4, 64)]
+# `hbm_pim`'s and `tiny_pim`'s lanes on 16 bytes; 32 lanes, so that groups have one beat.
+FULL = [(128, 16, 16), (64, 4, 16), (64, 32, 64), (96, 32, 8)]
 SHAPES = SHORT + LONG_PREFIXES + ODD + FULL
 
 
@@ -116,17 +117,18 @@ def test_bits_under_pauses(shape):
 @pytest.mark.parametrize("kind", [PartialPacker, PartialUnpacker])
 def test_latency_and_interval(kind, shape):
     """From a partial's last sum, or a prefix, to the first beat; the mean over partials back to back."""
-    packs = kind is PartialPacker
-    ends = []
-    for heads in (1, 9):
-        given, records, back = streams(shape, heads)
-        unit = kind(*shape)
-        begins = unit.partial_beats if packs else unit.sizes.prefix_beats - 1
-        out, in_cycles, out_cycles, _ = exchange(unit, given if packs else records)
-        assert out == (records if packs else back)
-        assert out_cycles[0] - in_cycles[begins] == unit.latency
-        ends.append(out_cycles[-1])
-    assert -(-(ends[1] - ends[0]) // 8) == unit.interval
+    heads = 9
+    given, records, back = streams(shape, heads)
+    unit = kind(*shape)
+    if kind is PartialPacker:
+        beats, wanted, begins = given, records, unit.partial_beats
+    else:
+        beats, wanted, begins = records, back, unit.sizes.prefix_beats - 1
+    out, in_cycles, out_cycles, _ = exchange(unit, beats)
+    assert out == wanted
+    assert out_cycles[0] - in_cycles[begins] == unit.latency
+    first_end = out_cycles[len(out) // heads - 1]
+    assert -(-(out_cycles[-1] - first_end) // (heads - 1)) == unit.interval
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 4), (64, 2, 64)], ids=str)
