@@ -7,7 +7,7 @@ import pytest
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.top.kernel import MODULE_NAME, Kernel
 from nearkv_hdl.verilog import flat_ports, to_rtlil
-from nearkv_sim.benches.kernel_jobs import DESIGNS
+from nearkv_sim.benches.kernel_designs import DESIGNS
 from nearkv_sim.cosim.runner import run_bench
 from nearkv_sim.cosim.simulators import available_simulators
 from nearkv_sim.packaging import kernel as package
@@ -56,7 +56,10 @@ def test_two_key_masters_keep_the_lanes_busy():
     assert found["all in bank 1"] == pytest.approx(0.75, abs=0.005)
 
 
-@pytest.mark.parametrize("design", [get_design(name) for name in package.CARDS], ids=package.CARDS)
+FOUR_MASTERS = replace(DESIGNS["banks"], name="four", key_masters=4)
+
+
+@pytest.mark.parametrize("design", [*map(get_design, package.CARDS), FOUR_MASTERS], ids=lambda one: one.name)
 def test_ports_are_those_of_the_package(design):
     kernel = Kernel(design)
     assert MODULE_NAME == package.KERNEL_MODULE
@@ -66,6 +69,7 @@ def test_ports_are_those_of_the_package(design):
     assert names >= pins
     buses = (package.CONTROL, *package.memory_ports(design.key_masters))
     assert {name.rpartition("_")[0] for name in names - pins} == set(buses)
+    assert len(buses) == 1 + design.key_masters
     assert len(kernel.m_axi_gmem.wdata) == 512
     # Further masters only read.
     written = {name.rpartition("_")[0] for name in names if name.endswith("_wdata")}

@@ -6,7 +6,7 @@ import pytest
 
 from nearkv_hdl.top.native_pcie import MODULE_NAME, NativePcie
 from nearkv_hdl.verilog import flat_ports
-from nearkv_sim.benches.kernel_jobs import DESIGNS
+from nearkv_sim.benches.kernel_designs import DESIGNS
 from nearkv_sim.cosim.runner import run_bench
 from nearkv_sim.cosim.simulators import available_simulators
 

@@ -1,6 +1,6 @@
 """cocotb bench of the whole kernel against the card model: good jobs, bad jobs, bad memory, RESET, rate.
 
-Parameter: `design`, one of `kernel_jobs.DESIGNS`.
+Parameter: `design`, one of `kernel_designs.DESIGNS`.
 """
 
 from __future__ import annotations

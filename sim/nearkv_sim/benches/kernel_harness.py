@@ -23,7 +23,8 @@ from nearkv_hdl.spec.register_map import WORD_BYTES, Register
 from nearkv_sim.benches.axi_harness import random_pauses
 from nearkv_sim.benches.csr_harness import WORD_MASK
 from nearkv_sim.benches.harness import CLOCK_NS, parameters
-from nearkv_sim.benches.kernel_jobs import DESIGNS, MEMORY_BYTES, CardModel, Job
+from nearkv_sim.benches.kernel_designs import DESIGNS
+from nearkv_sim.benches.kernel_jobs import MEMORY_BYTES, CardModel, Job
 from nearkv_sim.benches.kernel_memories import PlanesOfMaster, SlowReads, WatchedMemory
 from nearkv_sim.card.card import MEMORY_BASE
 from nearkv_sim.packaging.kernel import CLOCK, CONTROL, MEMORY, RESET, memory_ports

@@ -1,6 +1,6 @@
 """cocotb bench of how fast keys come through one or several key masters, each behind a slow memory.
 
-Parameter: `design`, one of `kernel_jobs.DESIGNS` whose lanes take a beat of keys per cycle.
+Parameter: `design`, one of `kernel_designs.DESIGNS` whose lanes take a beat of keys per cycle.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """cocotb bench of NativePcie: jobs whose descriptors, codes, keys and results lie in host memory.
 
-Parameter: `design`, one of `kernel_jobs.DESIGNS` with a bus of 64 bytes.
+Parameter: `design`, one of `kernel_designs.DESIGNS` with a bus of 64 bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """cocotb bench of NativePcie: the trials of the fault matrix that only the native mode's queues can have.
 
 Each test reports, under its name, how it ended and what was not as before afterwards.
-Parameter: `design`, one of `kernel_jobs.DESIGNS` with a bus of 64 bytes.
+Parameter: `design`, one of `kernel_designs.DESIGNS` with a bus of 64 bytes.
 """
 
 from __future__ import annotations

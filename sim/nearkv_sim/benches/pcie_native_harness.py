@@ -20,7 +20,8 @@ from nearkv_hdl.spec.queue_entries import LINE_BYTES, GenericStatus, StatusType
 from nearkv_hdl.spec.register_map import WINDOW_BYTES, WORD_BYTES, Register
 from nearkv_sim.benches.axi_harness import random_pauses
 from nearkv_sim.benches.harness import parameters
-from nearkv_sim.benches.kernel_jobs import DESIGNS, MEMORY_BYTES, CardModel, Job, random_job
+from nearkv_sim.benches.kernel_designs import DESIGNS
+from nearkv_sim.benches.kernel_jobs import MEMORY_BYTES, CardModel, Job, random_job
 from nearkv_sim.benches.pcie_native_host import PcieHost
 from nearkv_sim.benches.pcie_queues_harness import MESSAGE_ADDRESS, HostAccess
 from nearkv_sim.card.card import MEMORY_BASE

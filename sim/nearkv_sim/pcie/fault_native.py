@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nearkv_hdl.top.native_pcie import NativePcie
-from nearkv_sim.benches.kernel_jobs import DESIGNS
+from nearkv_sim.benches.kernel_designs import DESIGNS
 from nearkv_sim.cosim.runner import run_bench
 from nearkv_sim.pcie.fault_runner import Found
 from nearkv_sim.pcie.fault_trial import Ending, NativeTest, Trial
