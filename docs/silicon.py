@@ -24,6 +24,7 @@ from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.synthesis.budgets import BUDGETS
 from nearkv_sim.synthesis.placement import PLACEMENT_CAVEATS, placed_verilog, table_rows
 from nearkv_sim.synthesis.resources import count_resources
+from nearkv_sim.synthesis.units import Unit
 from nearkv_sim.synthesis.yosys import require_yosys, synthesise
 
 HERE = Path(__file__).resolve().parent
@@ -107,13 +108,20 @@ def _placements(records: list[dict[str, Any]]) -> str:
     text = table(header, [[f"`{row[0]}`", *row[1:]] for row in rows]) + "\n"
     for record in records:
         design = replace(DESIGNS[record["design"]], query_group=record["query_group"])
-        current = hashlib.sha256(placed_verilog(design).encode()).hexdigest()
+        verilog = placed_verilog(design, Unit(record["unit"]))
+        current = hashlib.sha256(verilog.encode()).hexdigest()
         state = "the present RTL" if current == record["verilog_sha256"] else "an earlier state of the RTL"
         text += (
-            f"- `{record['design']}`: of {state} (Verilog {record['verilog_sha256'][:12]}), Yosys"
-            f" {record['yosys']}, nextpnr {record['nextpnr']}, goal {record['goal_mhz']} MHz.\n"
+            f"- `{record['design']}`, {record['unit']}: of {state} (Verilog"
+            f" {record['verilog_sha256'][:12]}), Yosys {record['yosys']},"
+            f" nextpnr {record['nextpnr']}, goal {record['goal_mhz']} MHz.\n"
         )
     return text + "".join(f"- {caveat}\n" for caveat in PLACEMENT_CAVEATS)
+
+
+def _key(record: dict[str, Any]) -> tuple[str, str, int]:
+    """What a placement is of: a later one of the same takes its place."""
+    return record["design"], record["unit"], record["query_group"]
 
 
 def _vendor() -> str:
@@ -135,9 +143,8 @@ def page(figures: dict[str, Any]) -> str:
         " for which KeyPairs\nfirst stores two keys. 12-bit queries do not pack and stay `plain`. An odd last"
         " head of `packed_heads` has a block\nfor each of its products.\n\n"
         "## Whole scorer\n\nFrom the accepted figures of [designs.md](designs.md); `make synth` measures them"
-        " again.\n\n"
-        + _scorers()
-        + "\n## Clock on ECP5\n\n`make pnr`: best of all seeds shown.\n\n"
+        " again.\n\n" + _scorers() + "\n## Clock on ECP5\n\n`make pnr`, and of the kernel"
+        " `nearkv pnr --unit kernel --design tiny --output DIR`: best of all seeds shown.\n\n"
         + _placements(figures["placements"])
         + "\n## Not measured\n\nThe clock on UltraScale+, DSP48E2 with its own registers, power, and anything"
         " on a board: they need Vivado or\nhardware, and neither has been used. Yosys leaves the registers of"
@@ -158,8 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
     figures["mac_arrays"] = [count_array(design) for design in ARRAYS]
     if args.pnr is not None:
         fresh = json.loads(args.pnr.read_text(encoding="utf-8"))["placements"]
-        kept = {(record["design"], record["query_group"]): record for record in figures["placements"]}
-        kept |= {(record["design"], record["query_group"]): record for record in fresh}
+        kept = {_key(record): record for record in figures["placements"]}
+        kept |= {_key(record): record for record in fresh}
         figures["placements"] = list(kept.values())
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(page(figures), encoding="utf-8")

@@ -16,9 +16,10 @@ from nearkv import cli
 from nearkv_hdl.few_pins import FewPins
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_sim.commands import pnr
-from nearkv_sim.synthesis import nextpnr
+from nearkv_sim.synthesis import nextpnr, placement
 from nearkv_sim.synthesis.nextpnr import PlacementError, PlacementTimeout, Router
 from nearkv_sim.synthesis.placement import placed_verilog
+from nearkv_sim.synthesis.units import Unit
 
 SLOW_SEEDS = {2}
 CLOCKS = {1: 140.0, 2: 163.256, 3: 151.5}
@@ -104,6 +105,30 @@ def test_a_seed_that_takes_too_long_is_given_up(nearkv_pnr, tmp_path, capsys):
         SLOW_SEEDS.remove(1)
     assert "none of 1 seeds: nextpnr_ecp5 had not finished after 30 s" in capsys.readouterr().err
     assert not (tmp_path / "one").exists()
+
+
+def test_a_unit_is_named_and_has_a_placement_of_its_own(nearkv_pnr, monkeypatch, tools, tmp_path, capsys):
+    placed = []
+    monkeypatch.setattr(
+        placement, "placed_verilog", lambda design, unit: placed.append(unit) or f"{design.name} {unit}"
+    )
+    arguments = ("--design", "tiny", "--seeds", 1)
+    assert nearkv_pnr(*arguments, "--unit", "kernel", "--output", tmp_path / "kernel") == 0
+    assert "unit: kernel\n" in capsys.readouterr().out
+    (record,) = json.loads((tmp_path / "kernel" / "pnr.json").read_text())["placements"]
+    assert record["unit"] == "kernel"
+    assert (tmp_path / "kernel" / "kernel-tiny.bit").read_bytes() == b"bits"
+    tools.clear()
+    assert nearkv_pnr(*arguments, "--output", tmp_path / "scorer") == 0
+    assert placed == [Unit.KERNEL, Unit.SCORER]
+    assert tools  # not the kernel's, from the cache
+    assert nearkv_pnr("--unit", "kernel", "--board", "ulx3s", "--output", tmp_path / "board") == 2
+    assert "unit is kernel with board ulx3s; allowed: one of the two" in capsys.readouterr().err
+
+
+def test_the_placed_kernel_keeps_its_multipliers():
+    verilog = placed_verilog(DESIGNS["tiny"], Unit.KERNEL)
+    assert verilog.count("MULT18X18D #(") == DESIGNS["tiny"].macs
 
 
 def test_the_limit_stops_a_tool(tmp_path, monkeypatch):
@@ -194,7 +219,7 @@ def test_bad_input_is_one_line_and_writes_nothing(nearkv_pnr, monkeypatch, tmp_p
 
 
 def test_the_placed_scorer_has_blocks_and_four_pins():
-    verilog = placed_verilog(DESIGNS["tiny"])
+    verilog = placed_verilog(DESIGNS["tiny"], Unit.SCORER)
     assert verilog.count("MULT18X18D #(") == DESIGNS["tiny"].macs
     top = verilog[verilog.index("module nearkv_placed(") :]
     assert top[: top.index(")")].split("(")[1].replace(" ", "").split(",") == ["clk", "rst", "o", "i"]

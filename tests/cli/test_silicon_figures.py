@@ -11,6 +11,7 @@ import pytest
 
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_hdl.spec.multiplier import MacVariant
+from nearkv_sim.synthesis.units import Unit
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SILICON = runpy.run_path(str(DOCS / "silicon.py"))
@@ -45,9 +46,10 @@ def test_a_small_array_is_counted(variant, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("earlier", "text"), [(True, "an earlier state"), (False, "the present RTL")])
 def test_a_placement_of_earlier_rtl_is_said_to_be_one(earlier, text):
     design = DESIGNS["tiny"]
-    digest = SILICON["hashlib"].sha256(SILICON["placed_verilog"](design).encode()).hexdigest()
+    digest = SILICON["hashlib"].sha256(SILICON["placed_verilog"](design, Unit.SCORER).encode()).hexdigest()
     placement = {
         "design": "tiny",
+        "unit": "scorer",
         "part": design.device.part,
         "lanes": design.lanes,
         "query_group": design.query_group,
@@ -60,5 +62,7 @@ def test_a_placement_of_earlier_rtl_is_said_to_be_one(earlier, text):
         "available": {"TRELLIS_FF": 100},
     }
     page = SILICON["page"]({"mac_arrays": FIGURES["mac_arrays"], "placements": [placement]})
-    assert f"`tiny`: of {text} of the RTL" in page.replace("the present RTL", "the present RTL of the RTL")
+    assert f"`tiny`, scorer: of {text} of the RTL" in page.replace(
+        "the present RTL", "the present RTL of the RTL"
+    )
     assert "| 120.0 | 100.0 to 120.0 | 1: 100.0, 2: 120.0 | 0 | 10 (10.0 %) |" in page

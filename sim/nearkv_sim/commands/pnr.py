@@ -14,7 +14,14 @@ from nearkv.result_folder import check_new_folder, write_new_folder
 from nearkv_hdl.spec.designs import get_design
 from nearkv_sim.synthesis.board import BOARD_CAVEATS, BOARD_DESIGN, BOARDS, place_board
 from nearkv_sim.synthesis.nextpnr import PlacementError, check_part, require_nextpnr
-from nearkv_sim.synthesis.placement import PLACEMENT_CAVEATS, as_record, place_design, table_rows
+from nearkv_sim.synthesis.placement import (
+    PLACED_UNITS,
+    PLACEMENT_CAVEATS,
+    as_record,
+    place_design,
+    table_rows,
+)
+from nearkv_sim.synthesis.units import Unit
 from nearkv_sim.synthesis.yosys import SynthesisError, require_yosys
 
 DEFAULT_DESIGNS = ("ulx3s_85f", "ecp5_5g_85f")
@@ -38,6 +45,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help=f"ECP5 designs; default: {' '.join(DEFAULT_DESIGNS)}",
     )
     parser.add_argument(
+        "--unit",
+        choices=[unit.value for unit in PLACED_UNITS],
+        help="scorer (default), or kernel: the scorer behind AXI; not with --board",
+    )
+    parser.add_argument(
         "--query-group", type=int, metavar="HEADS", help="query heads instead of each design's own"
     )
     parser.add_argument(
@@ -58,6 +70,9 @@ def _run(args: argparse.Namespace) -> int:
         raise ValueError(f"seeds is {args.seeds}; allowed: 1 to {MAX_SEEDS}")
     if not 0 < args.seed_minutes < math.inf:
         raise ValueError(f"seed-minutes is {args.seed_minutes}; allowed: finite, above 0")
+    if args.board and args.unit:
+        raise ValueError(f"unit is {args.unit} with board {args.board}; allowed: one of the two")
+    unit = Unit(args.unit or Unit.SCORER.value)
     names = args.design or ([BOARD_DESIGN] if args.board else DEFAULT_DESIGNS)
     designs = [get_design(name) for name in dict.fromkeys(names)]
     if args.query_group is not None:
@@ -82,11 +97,12 @@ def _run(args: argparse.Namespace) -> int:
             if args.board:
                 placement = place_board(args.board, design, seeds, progress, limit_s)
             else:
-                placement = place_design(design, seeds, progress, limit_s)
+                placement = place_design(design, unit, seeds, progress, limit_s)
         except (SynthesisError, PlacementError) as error:
             raise ValueError(f"design {name}: {error}") from error
         records.append(as_record(placement))
-        name = f"{args.board}-{name}" if args.board else name
+        prefix = args.board or (args.unit if unit is not Unit.SCORER else None)
+        name = f"{prefix}-{name}" if prefix else name
         files[f"{name}.bit"] = placement.best.bitstream
     board = {"board": args.board} if args.board else {}
     header, rows = table_rows(records)

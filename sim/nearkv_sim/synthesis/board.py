@@ -45,4 +45,4 @@ def place_board(
     files = plan.files
     verilog = rtlil_to_verilog(files[f"{BOARD_MODULE}.il"])
     router = Router(verilog, BOARD_MODULE, design.device, files[f"{BOARD_MODULE}.lpf"], limit_s)
-    return route_seeds(design, router, seeds, progress)
+    return route_seeds(design, "uart_scorer", router, seeds, progress)

@@ -9,12 +9,15 @@ from typing import Any
 from nearkv_hdl.attention.scorer import Scorer
 from nearkv_hdl.few_pins import FewPins
 from nearkv_hdl.spec.design import DesignConfig
+from nearkv_hdl.top.kernel_core import KernelCore
 from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.synthesis.nextpnr import GOAL_MHZ, PlacementTimeout, Routed, Router
+from nearkv_sim.synthesis.units import Unit
 
+PLACED_UNITS = {Unit.SCORER: Scorer, Unit.KERNEL: KernelCore}
 PLACED_MODULE = "nearkv_placed"
 PLACEMENT_CAVEATS = (
-    "The scorer between a shift register and an XOR instead of pins: every path of it begins and ends in a"
+    "A unit stands between a shift register and an XOR instead of pins: every path of it begins and ends in a"
     " register, and those of the two are not the slowest; their cells are counted.",
     "Fmax is nextpnr's static timing at the slow corner of the speed grade, not a measurement on a board.",
     "MULT18X18D and PDPW16KD are instantiated with their registers; simulations use behavioural twins.",
@@ -34,6 +37,7 @@ class Placement:
 
     Attributes:
         design: what was placed.
+        unit: which unit of it; "uart_scorer" on a board.
         router: with the versions of the tools and the digest of the source.
         runs: one per seed that finished, in the order of the seeds.
         unfinished_seeds: those that took longer than they may.
@@ -41,6 +45,7 @@ class Placement:
     """
 
     design: DesignConfig
+    unit: str
     router: Router
     runs: tuple[Routed, ...]
     unfinished_seeds: tuple[int, ...] = ()
@@ -51,24 +56,25 @@ class Placement:
         return max(self.runs, key=lambda run: run.fmax_mhz)
 
 
-def placed_verilog(design: DesignConfig) -> str:
-    """The scorer of a design behind few pins, with vendor blocks instantiated."""
-    return to_verilog(FewPins(Scorer(design, primitives=True)), name=PLACED_MODULE)
+def placed_verilog(design: DesignConfig, unit: Unit) -> str:
+    """A unit of PLACED_UNITS behind few pins, with vendor blocks instantiated."""
+    return to_verilog(FewPins(PLACED_UNITS[unit](design, primitives=True)), name=PLACED_MODULE)
 
 
 def place_design(
     design: DesignConfig,
+    unit: Unit,
     seeds: Iterable[int],
     progress: Callable[[int], None] = lambda _: None,
     limit_s: float | None = None,
 ) -> Placement:
-    """Place and route the scorer of a design; arguments and errors are those of `route_seeds`."""
-    router = Router(placed_verilog(design), PLACED_MODULE, design.device, limit_s=limit_s)
-    return route_seeds(design, router, seeds, progress)
+    """Place and route a unit of a design; arguments and errors are those of `route_seeds`."""
+    router = Router(placed_verilog(design, unit), PLACED_MODULE, design.device, limit_s=limit_s)
+    return route_seeds(design, unit.value, router, seeds, progress)
 
 
 def route_seeds(
-    design: DesignConfig, router: Router, seeds: Iterable[int], progress: Callable[[int], None]
+    design: DesignConfig, unit: str, router: Router, seeds: Iterable[int], progress: Callable[[int], None]
 ) -> Placement:
     """Route with each seed in turn; `progress` is called with it before.
 
@@ -86,7 +92,7 @@ def route_seeds(
             last = error
     if not runs:
         raise PlacementTimeout(f"none of {len(unfinished)} seeds: {last}")
-    return Placement(design, router, tuple(runs), tuple(unfinished))
+    return Placement(design, unit, router, tuple(runs), tuple(unfinished))
 
 
 def as_record(placement: Placement) -> dict[str, Any]:
@@ -94,6 +100,7 @@ def as_record(placement: Placement) -> dict[str, Any]:
     design, best = placement.design, placement.best
     return {
         "design": design.name,
+        "unit": placement.unit,
         "part": design.device.part,
         "lanes": design.lanes,
         "query_group": design.query_group,
@@ -112,13 +119,14 @@ def as_record(placement: Placement) -> dict[str, Any]:
 
 def table_rows(records: Iterable[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the table of placements."""
-    header = ["design", "part", "lanes × heads", "Fmax, MHz", "lowest to highest", "seeds"]
+    header = ["design", "unit", "part", "lanes × heads", "Fmax, MHz", "lowest to highest", "seeds"]
     header += list(CELL_NAMES.values())
     rows = []
     for record in records:
         clocks = record["fmax_mhz"]
         cells = [
             record["design"],
+            record["unit"],
             record["part"],
             f"{record['lanes']} × {record['query_group']}",
             f"{max(clocks.values()):.1f}",
