@@ -30,7 +30,7 @@ class BankReaders(wiring.Component):
 
     Args:
         readers: a power of two from 2.
-        bank_bytes: a power of two from bus_bytes, below the address space divided by the readers.
+        bank_bytes: a power of two from bus_bytes, up to the address space divided by the readers.
         bus_bytes: bytes of a beat.
         commands: commands that may be under way, from 2.
         address_bits, length_bits: see WindowCheck.
