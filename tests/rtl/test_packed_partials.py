@@ -131,21 +131,23 @@ def test_whole_range_of_a_sum_and_the_only_saturation():
 
 
 def test_faults_are_flagged_and_do_not_stop_the_units():
-    """A partial whose `last` comes early, a record whose `last` does, a shift out of range."""
+    """`last` too early or missing, in partials and in records; a shift out of range."""
     shape = SHAPES[0]
     given, packed, back = streams(shape, heads=4)
-    partials = {name: values.copy() for name, values in given.items()}
-    partials["last"][2] = 1
-    result, beats = run(PartialPacker, shape, partials, len(packed["last"]))
-    assert result.flags["o_framing_error"].high_cycles
-    assert np.array_equal(data_bytes(beats, shape[2]), packed["data"])
+    for place in (2, 4):  # the second of a partial's sums, the last
+        partials = {name: values.copy() for name, values in given.items()}
+        partials["last"][place] ^= 1
+        result, beats = run(PartialPacker, shape, partials, len(packed["last"]))
+        assert result.flags["o_framing_error"].high_cycles
+        assert np.array_equal(data_bytes(beats, shape[2]), packed["data"])
 
-    records = {name: values.copy() for name, values in packed.items()}
-    records["last"][1] = 1
-    result, beats = run(PartialUnpacker, shape, records, len(back["last"]))
-    assert result.flags["o_framing_error"].high_cycles
-    assert not result.flags["o_invalid"].high_cycles
-    assert np.array_equal(beats["data"], back["data"])
+    for place in (0, 3, 5, 7):  # a prefix's first and last beat, the second of the codes, the last
+        records = {name: values.copy() for name, values in packed.items()}
+        records["last"][place] ^= 1
+        result, beats = run(PartialUnpacker, shape, records, len(back["last"]))
+        assert result.flags["o_framing_error"].high_cycles
+        assert not result.flags["o_invalid"].high_cycles
+        assert np.array_equal(beats["data"], back["data"])
 
     records = {name: values.copy() for name, values in packed.items()}
     for shift, is_bad in ((41, False), (42, True), (64, True)):
