@@ -9,12 +9,11 @@ import pytest
 
 from nearkv_hdl.migrate.relayout import Relayout, relayout_job_layout
 from nearkv_hdl.migrate.tile_address import TileAddress
-from nearkv_hdl.migrate.width import Narrow, Widen
 from nearkv_hdl.spec.migration import Order
 from nearkv_hdl.spec.pim_layouts import PIM_LAYOUTS
 from nearkv_sim.cosim import CompiledComponent, Stalls
 from nearkv_sim.cosim.words import pack_words
-from nearkv_sim.formal import Status, prove_order, prove_ready_independent, prove_stream_contract
+from nearkv_sim.formal import Status, prove_ready_independent, prove_stream_contract
 from nearkv_sim.golden.migrate_layout import reorder_tiles
 
 TINY = PIM_LAYOUTS["tiny_pim"]
@@ -184,21 +183,9 @@ def test_streams_keep_the_contract(shape):
     assert prove_ready_independent(make).status is Status.PROVED
 
 
-@pytest.mark.parametrize("make", [lambda: Widen(1, 1), lambda: Narrow(1, 1)])
-def test_equal_widths_pass_tokens_in_order(make):
-    assert prove_order(make, capacity=1).status is Status.PROVED
-
-
-@pytest.mark.parametrize("make", [lambda: Widen(1, 4), lambda: Narrow(4, 1)])
-def test_widths_keep_the_contract(make):
-    assert prove_stream_contract(make).status is Status.PROVED
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Widen(4, 12), r"wide_bytes is 12 with narrow_bytes 4; allowed: a power of two times"),
-        (lambda: Narrow(4, 8), r"wide_bytes is 4 with narrow_bytes 8"),
         (lambda: TileAddress(TINY, 4), r"beat_bytes is 4 for tiny_pim; allowed: a power of two from 8 to 16"),
         (lambda: TileAddress(TINY, 32), r"beat_bytes is 32 for tiny_pim"),  # all of a row, and of a stripe
         (lambda: TileAddress(PIM_LAYOUTS["hbm_pim"], 512), r"beat_bytes is 512 for hbm_pim; .* 32 to 256"),

@@ -18,8 +18,8 @@ from nearkv_hdl.migrate.route import feed, join, steer, through_queue
 from nearkv_hdl.migrate.row_expander import RowExpander
 from nearkv_hdl.migrate.row_quantiser import RowQuantiser
 from nearkv_hdl.migrate.tile_commands import Place, TileCommands, command_count
-from nearkv_hdl.migrate.width import Narrow, Widen
 from nearkv_hdl.spec.migration import Move, MoveCode, Order, PimLayout
+from nearkv_hdl.stream.width import Narrow, Widen
 
 _JOBS = 2  # under way at once: one follows the other
 _COMMAND_CYCLES = 16  # of a manager's command besides the memory's latency and its beats

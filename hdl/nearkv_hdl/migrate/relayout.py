@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.migrate.tile_address import TileAddress
-from nearkv_hdl.migrate.width import Narrow, Widen
 from nearkv_hdl.spec.migration import PARTS, Order, PimLayout
 from nearkv_hdl.stream.pipeline import PipelineControl
+from nearkv_hdl.stream.width import Narrow, Widen
 
 _BANKS = 2  # one is filled while the other is emptied
 _READ_RANKS = 2  # memory, rotation

@@ -9,12 +9,12 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.migrate.expand_lane import ExpandLane
 from nearkv_hdl.migrate.quantise_lane import SCALE, is_finite
 from nearkv_hdl.migrate.row_quantiser import check_beat
-from nearkv_hdl.migrate.width import Narrow
 from nearkv_hdl.spec.attention import FP16_BITS, FP16_FRACTION_BITS
 from nearkv_hdl.spec.formats import CODE
 from nearkv_hdl.spec.layout import FP16_BYTES
 from nearkv_hdl.spec.migration import PARTS, SCALE_HEADER_BYTES, PimLayout
 from nearkv_hdl.stream.pipeline import PipelineControl
+from nearkv_hdl.stream.width import Narrow
 
 
 class RowExpander(wiring.Component):

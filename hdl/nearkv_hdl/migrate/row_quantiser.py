@@ -7,13 +7,13 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.migrate.quantise_lane import SCALE, QuantiseLane, RowScale, fp16_of, is_finite
-from nearkv_hdl.migrate.width import Widen
 from nearkv_hdl.spec.attention import FP16_BITS
 from nearkv_hdl.spec.formats import CODE, is_power_of_two
 from nearkv_hdl.spec.layout import FP16_BYTES
 from nearkv_hdl.spec.migration import PARTS, SCALE_HEADER_BYTES, PimLayout
 from nearkv_hdl.stream.credit import BUFFER_LATENCY
 from nearkv_hdl.stream.pipeline import PipelineControl
+from nearkv_hdl.stream.width import Widen
 
 _SCALES_AHEAD = 4  # rows whose scale waits for their beats to leave
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from amaranth.lib import data
 
 from nearkv_hdl.arith.adder_tree import shape_of
-from nearkv_hdl.migrate.width import Narrow, Widen
 from nearkv_hdl.spec.attention import LOGIT, SUM, VALUE_EXPONENT
 from nearkv_hdl.spec.formats import is_power_of_two
 from nearkv_hdl.spec.packed_partial import ALONE_BIT, HEADER_BYTES, MERGE_BIT, PackedPartial
+from nearkv_hdl.stream.width import Narrow, Widen
 
 _BYTE = 8
 

@@ -44,11 +44,13 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "MigrationPath",
         "MoveBatcher",
         "MovePlanner",
-        "Narrow",
         "QuantiseLane",
         "RowScale",
         "TileAddress",
         "TileCommands",
+    ),
+    "Widths of streams of bytes, in the migration engine, PartialPacker and PartialUnpacker": (
+        "Narrow",
         "Widen",
     ),
     "Parts of KernelCore, in [kernel.md](kernel.md)": (
