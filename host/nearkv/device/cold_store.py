@@ -123,18 +123,23 @@ class ColdStream:
             pack_blocks(blocks), self._layout, self.identity, first_tokens, generations
         )
         rows = np.concatenate([keys, values], axis=1).view(np.uint8).reshape(len(blocks), -1)
-        # The key masters take turns. One transfer for each: blocks, then rows.
+        # The key masters take turns. One transfer for each of their pieces: blocks, then rows.
         key_address, row_address = np.empty((2, len(blocks)), np.int64)
-        turns = (self.sealed_blocks + index) % self._driver.design.key_masters
-        for master in np.unique(turns).tolist():
-            own = turns == master
-            content = np.concatenate([stored[own].reshape(-1), rows[own].reshape(-1)])
-            purpose = f"stream {self.name!r} with {len(keys)} more tokens"
-            address = self._driver.allocate(content.nbytes, purpose, master=master)
-            self._driver.access.write_memory(address, content)
-            place = np.arange(np.count_nonzero(own))
-            key_address[own] = address + place * stride_bytes
-            row_address[own] = address + len(place) * stride_bytes + place * rows.shape[1]
+        masters = self._driver.design.key_masters
+        turns = (self.sealed_blocks + index) % masters
+        row_bytes = rows.shape[1]
+        purpose = f"stream {self.name!r} with {len(keys)} more tokens"
+        counts = np.bincount(turns, minlength=masters).tolist()
+        places = self._driver.allocate_blocks(counts, stride_bytes + row_bytes, purpose)
+        for master, pieces in enumerate(places):
+            own = index[turns == master]
+            for address, count in pieces:
+                here, own = own[:count], own[count:]
+                content = np.concatenate([stored[here].reshape(-1), rows[here].reshape(-1)])
+                self._driver.access.write_memory(address, content)
+                place = np.arange(count)
+                key_address[here] = address + place * stride_bytes
+                row_address[here] = address + count * stride_bytes + place * row_bytes
         added = StoredBlocks(self.identity, key_address, first_tokens, generations)
         self._stored = self._stored.append(added)
         self._row_address = np.concatenate([self._row_address, row_address])

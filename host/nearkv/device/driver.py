@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,19 +69,28 @@ class ScorerDriver:
         self._check_identity()
         self._reset()
 
-    def allocate(
-        self, nbytes: int, purpose: str, align_bytes: int = BLOCK_ALIGN_BYTES, master: int | None = None
-    ) -> int:
-        """Device memory for good; ValueError naming the purpose if it does not fit.
+    def allocate(self, nbytes: int, purpose: str, align_bytes: int = BLOCK_ALIGN_BYTES) -> int:
+        """Device memory for good, in one piece; ValueError naming the purpose if it does not fit."""
+        return self._allocator.allocate(nbytes, align_bytes, purpose)
+
+    def allocate_blocks(
+        self, counts: Sequence[int], block_bytes: int, purpose: str
+    ) -> list[list[tuple[int, int]]]:
+        """Device memory for good for key blocks, each where its key master reads it.
 
         Args:
-            nbytes: how much, in one piece.
+            counts: blocks of each of the design's key masters.
+            block_bytes: of one block, with all that lies beside it.
             purpose: what messages call it.
-            align_bytes: the address is a multiple of it.
-            master: key master whose banks are preferred; None for what is no keys.
+
+        Returns:
+            by master (address, blocks) of each piece, on addresses that blocks may have.
+
+        Raises:
+            ValueError: they do not all fit; then no memory is taken.
 
         """
-        return self._allocator.allocate(nbytes, align_bytes, purpose, master)
+        return self._allocator.allocate_units(counts, block_bytes, BLOCK_ALIGN_BYTES, purpose)
 
     def score(self, stored: StoredBlocks, folded: FoldedQuery) -> NDArray[np.int32]:
         """Score key blocks that lie in device memory, each with its header behind it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from itertools import pairwise
 
 from nearkv_hdl.spec.design import DesignConfig
@@ -28,20 +30,19 @@ class BumpAllocator:
         """Bytes not handed out."""
         return self._end - self._next
 
-    def has_room(self, nbytes: int, align_bytes: int) -> bool:
-        """Whether that much can be handed out."""
-        return self._aligned(align_bytes) + nbytes <= self._end
+    def room_bytes(self, align_bytes: int) -> int:
+        """Most that can be handed out."""
+        return max(0, self._end - self._aligned(align_bytes))
 
     def allocate(self, nbytes: int, align_bytes: int, purpose: str) -> int:
         """Address of `nbytes` new bytes.
 
         Raises ValueError, and hands out nothing, when they do not fit; the message names the purpose.
         """
+        room_bytes = self.room_bytes(align_bytes)
+        if nbytes > room_bytes:
+            raise ValueError(f"{purpose} needs {nbytes} bytes of device memory; {room_bytes} are free")
         address = self._aligned(align_bytes)
-        if not self.has_room(nbytes, align_bytes):
-            raise ValueError(
-                f"{purpose} needs {nbytes} bytes of device memory; {max(0, self._end - address)} are free"
-            )
         self._next = address + nbytes
         return address
 
@@ -74,20 +75,49 @@ class BankAllocator:
         """Bytes not handed out of the bank that has most of them."""
         return max(bank.free_bytes for _, bank in self._banks)
 
-    def allocate(self, nbytes: int, align_bytes: int, purpose: str, master: int | None = None) -> int:
-        """Address of `nbytes` new bytes.
+    def allocate(self, nbytes: int, align_bytes: int, purpose: str) -> int:
+        """Address of `nbytes` new bytes in the last bank that has room, so that they take least from keys.
 
-        They lie in the first bank of that key master that has room, or else in the first of any. Without a
-        master it is the last bank that has room, so that what is no key takes least from them.
         Raises ValueError, and hands out nothing, when no bank has room; the message names the purpose.
         """
-        if master is None:
-            banks = [bank for _, bank in reversed(self._banks)]
-        else:
-            banks = [bank for _, bank in sorted(self._banks, key=lambda one: one[0] != master)]
+        banks = [bank for _, bank in reversed(self._banks)]
         emptiest = max(banks, key=lambda bank: bank.free_bytes)
-        chosen = next((bank for bank in banks if bank.has_room(nbytes, align_bytes)), emptiest)
+        chosen = next((bank for bank in banks if bank.room_bytes(align_bytes) >= nbytes), emptiest)
         return chosen.allocate(nbytes, align_bytes, purpose)
+
+    def allocate_units(
+        self, counts: Sequence[int], unit_bytes: int, align_bytes: int, purpose: str
+    ) -> list[list[tuple[int, int]]]:
+        """Pieces of whole units, `counts[m]` of them for key master m.
+
+        They lie in the first banks of that master that have room, and if those are full in the first of any.
+
+        Returns:
+            by master (address, units) of each piece; a piece begins aligned and its units follow each other.
+
+        Raises:
+            ValueError: no room for all; nothing is handed out, and the message names the purpose.
+
+        """
+        trial = deepcopy(self._banks)
+        places = []
+        for master, count in enumerate(counts):
+            pieces, left = [], count
+            for _, bank in sorted(trial, key=lambda one: one[0] != master):
+                units = min(left, bank.room_bytes(align_bytes) // unit_bytes)
+                if units:
+                    pieces.append((bank.allocate(units * unit_bytes, align_bytes, purpose), units))
+                    left -= units
+            if left:
+                total_bytes = sum(counts) * unit_bytes
+                free_bytes = [bank.room_bytes(align_bytes) for _, bank in self._banks]
+                raise ValueError(
+                    f"{purpose} needs {total_bytes} bytes of device memory, in pieces of {unit_bytes};"
+                    f" {sum(free_bytes)} are free, at most {max(free_bytes)} in one piece"
+                )
+            places.append(pieces)
+        self._banks = trial
+        return places
 
 
 class ScratchMemory:

@@ -66,6 +66,23 @@ def test_key_masters_take_turns(rng):
     assert np.array_equal(one.scores, two.scores)
 
 
+def test_a_seal_may_be_larger_than_a_bank(rng):
+    """A block takes 8 KiB with its rows, so that a bank of 32 KiB has room for four; eight banks, 32 blocks.
+
+    One block too many takes no memory: afterwards all that is free still serves.
+    """
+    design = replace(get_design("tiny"), block_tokens=BLOCK, key_masters=2, key_bank_bytes=1 << 15)
+    keys, values = rows(rng, 33 * BLOCK, 64)
+    with SimulatedCard("tlm", design, PcieLink(PRESETS["smartssd"]), GoldenEngine(design), 8 << 15) as card:
+        stream = ColdStore(ScorerDriver(card)).open_stream("s", 64)
+        with pytest.raises(ValueError, match=r"stream 's' with 528 more tokens needs 270336 bytes"):
+            stream.seal(keys, values)
+        stream.seal(keys[: 32 * BLOCK], values[: 32 * BLOCK])
+        masters = [design.key_master(address) for address in stream._stored.key_addresses.tolist()]
+        assert masters == [index % 2 for index in range(32)]
+        assert np.array_equal(stream.fetch(np.arange(32 * BLOCK)), (keys[: 32 * BLOCK], values[: 32 * BLOCK]))
+
+
 def test_streams_do_not_mix(store, rng):
     sealed = {}
     for head_dim in (64, 128, 256, 64):

@@ -142,15 +142,20 @@ def test_allocator_of_banks():
     two = replace(get_design("tiny"), key_masters=2, key_bank_bytes=8192)
     allocator = BankAllocator(20_480, 32_768, two)
     assert allocator.free_bytes == 8192
-    assert [allocator.allocate(4096, 4096, "a", master) for master in (0, 1, 0, 1)] == [
-        *(20_480, 24_576, 32_768, 28_672)
-    ]
+    assert allocator.allocate_units([1, 1], 4096, 4096, "a") == [[(20_480, 1)], [(24_576, 1)]]
     assert allocator.allocate(100, 64, "no key") == 49_152
-    # Master 1 has the whole of bank 5 left, master 0 the half of 4 and the rest of 6.
-    assert allocator.allocate(8192, 4096, "b", 0) == 40_960
-    assert allocator.allocate(4096, 4096, "c", 1) == 36_864
+    # Master 0 has bank 4 left and the rest of 6, in which no unit fits; master 1 the half of 3 and all of 5.
+    refusal = "b needs 24576 bytes of device memory, in pieces of 4096; 20480 are free, at most 8192 in one"
+    with pytest.raises(ValueError, match=refusal):
+        allocator.allocate_units([1, 5], 4096, 4096, "b")
+    # What was refused has taken nothing. Units go on in the next bank, at last in one of the other master.
+    assert allocator.allocate_units([0, 4], 4096, 4096, "c") == [
+        *([], [(28_672, 1), (40_960, 2), (32_768, 1)])
+    ]
+    assert allocator.allocate_units([1, 0], 4096, 4096, "d") == [[(36_864, 1)], []]
     assert allocator.free_bytes == 4096 - 100
-    with pytest.raises(ValueError, match="d needs 4096 bytes of device memory; 3968 are free"):
-        allocator.allocate(4096, 64, "d")
+    with pytest.raises(ValueError, match="e needs 4096 bytes of device memory; 3968 are free"):
+        allocator.allocate(4096, 64, "e")
     one = BankAllocator(100, 1000, get_design("tiny"))
-    assert [one.allocate(10, 64, "a"), one.allocate(10, 64, "b", 0)] == [128, 192]
+    assert one.allocate(10, 64, "a") == 128
+    assert one.allocate_units([3], 10, 64, "b") == [[(192, 3)]]
