@@ -41,7 +41,7 @@ _CHUNK_BEATS = 16
 
 
 class MemoryFeed(FullRate):
-    """The scorer's sources when all comes through one read port, as `nearkv_hdl.top.job_reads` asks for it.
+    """The scorer's sources when all comes through the read ports, as `nearkv_hdl.top.job_reads` asks for it.
 
     Formula: a job pays the memory's latency three times. The first pass takes one and the beats of the
     descriptor list; the second begins with one and the list's first read, up to 16 descriptors, which comes
@@ -49,6 +49,8 @@ class MemoryFeed(FullRate):
     headers, codes) share the port: a beat a cycle, in turns while both are due. Lists come a few blocks ahead
     of the keys that are streamed; keys come as far ahead as their reader's queue is deep. A port that has no
     beat to spare thus gives each block the time of all its beats, and lanes that are slower hide the lists.
+    With several key masters blocks are taken to lie in the banks of all in turn, so that behind the first
+    block the port has beats for lists while the others bring keys.
     Cycles count as CYCLES does, 0 being that of the job's start.
 
     Args:
@@ -66,7 +68,7 @@ class MemoryFeed(FullRate):
         super().__init__(design, [head_dim] * len(key_formats))
         self._blocks = len(key_formats)
         self._key_beats = [design.bus_beats(head_dim, key_format) for key_format in key_formats]
-        self._latency = latency
+        self._latency, self._masters = latency, design.key_masters
         self._descriptor_beats = _beats(design, DESCRIPTOR_BYTES)
         code_bytes = query_code_bytes(design.query_bits)
         code_beats = _beats(design, heads * head_dim * code_bytes)
@@ -132,12 +134,18 @@ class MemoryFeed(FullRate):
     def command(self, block: int, /) -> int:
         """When the block's command is there; from now on its keys use the port."""
         beats = self._list_beats(min(block + 1 + self._ahead, self._blocks))
-        self._due += beats - self._asked
+        self._due = max(self._due + beats - self._asked - self._elsewhere(block), min(self._due, 0))
         self._asked = beats
         start = max(self._port, self._room(self._streamed) - 1)
         self._due = max(0, self._due - (start - self._port))
         self._port = start
         return self._first_verdict + _QUEUE + _ADDRESSES_PER_BLOCK * block
+
+    def _elsewhere(self, block: int) -> int:
+        """Beats that the port has for lists while the block's keys come through all masters alike."""
+        if block == 0:
+            return 0
+        return self._key_beats[block] * (self._masters - 1) // self._masters
 
     def last_query(self, block: int, command: int, /) -> int:
         """A beat or a row in a cycle; of the first block as its codes come."""
