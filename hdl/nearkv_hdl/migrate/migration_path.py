@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nearkv_hdl.bus.axi import axi_read, axi_write
+from nearkv_hdl.bus.axi import axi_read, axi_write, check_bus_bytes
 from nearkv_hdl.bus.axi_reader import AxiReader
 from nearkv_hdl.bus.axi_writer import AxiWriter
 from nearkv_hdl.migrate.idle_gate import IdleGate
@@ -28,7 +28,11 @@ _COMMAND_CYCLES = 16  # of a manager's command besides the memory's latency and 
 def transfer_sizes(
     layout: PimLayout, bus_bytes: int, burst_beats: int, memory_latency_cycles: int
 ) -> tuple[int, int]:
-    """Bursts, of rows at least, and beats a manager has under way so that this latency costs none."""
+    """Bursts, of rows at least, and beats a manager has under way so that this latency costs none.
+
+    Raises ValueError for a bus that is no AXI manager's.
+    """
+    check_bus_bytes(bus_bytes)
     row_beats = max(1, min(burst_beats, layout.row_bytes // bus_bytes))
     bursts = 1 + -(-(memory_latency_cycles + _COMMAND_CYCLES) // row_beats)
     return bursts, memory_latency_cycles + burst_beats + 8  # as AxiReader has it

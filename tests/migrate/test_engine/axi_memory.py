@@ -12,8 +12,6 @@ from nearkv_hdl.bus.axi import Response
 from nearkv_hdl.memory import SyncMemory
 from nearkv_hdl.stream.credit import CreditBuffer
 
-BAD_ROW = 5  # where a memory fails
-
 
 class AxiMemory(wiring.Component):
     """A memory behind both AXI directions, with a way in and out for a test.
@@ -28,7 +26,7 @@ class AxiMemory(wiring.Component):
     Members:
         i_load: rows to store, while the bus is idle.
         i_dump, o_dump: rows to read, while the bus is idle, and what they hold.
-        fails: BAD_ROW answers with SLVERR.
+        fails, bad_row: whether, and where, it answers with SLVERR.
 
     """
 
@@ -43,6 +41,7 @@ class AxiMemory(wiring.Component):
                 "i_dump": In(stream.Signature(24)),
                 "o_dump": Out(stream.Signature(self.width)),
                 "fails": In(1),
+                "bad_row": In(24),
             }
         )
 
@@ -91,7 +90,7 @@ class AxiMemory(wiring.Component):
         ]
         with m.If(goes & ~is_dump):
             m.d.sync += index.eq(Mux(ends, 0, index + 1))
-        notes = Cat(ends, is_dump, (row == BAD_ROW) & self.fails & ~is_dump)
+        notes = Cat(ends, is_dump, (row == self.bad_row) & self.fails & ~is_dump)
         word = Signal(answer)
         noted = Signal(3)
         m.d.sync += noted.eq(notes)
@@ -124,7 +123,7 @@ class AxiMemory(wiring.Component):
             busy.eq(starts.r_rdy),
             write.wready.eq(busy & responses.i_ready),
             writes.eq(write.wvalid & write.wready),
-            fault.eq((place == BAD_ROW) & self.fails),
+            fault.eq((place == self.bad_row) & self.fails),
             starts.r_en.eq(writes & write.wlast),
             responses.i_valid.eq(writes & write.wlast),
             responses.result.eq(delayed(m, "response", failed | fault, self.latency_cycles)),

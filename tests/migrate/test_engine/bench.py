@@ -20,9 +20,9 @@ AxiMemory = runpy.run_path(str(Path(__file__).with_name("axi_memory.py")))["AxiM
 SLOT_BLOCKS = 128  # of the table, in two slots
 TABLE_BYTES = 2 * SLOT_BLOCKS * BLOCK_ENTRY_BYTES
 PATIENCE_CYCLES = 8
-# Compute is busy in so many cycles of each period of 4; which memories fail at BAD_ROW. Taking them, the
+# Compute is busy in so many cycles of each period of 4; which memories fail, in which row. Taking them, the
 # engine forgets the block table. `reset` resets it and the memories' buses, not what they hold.
-CONDITIONS = data.StructLayout({"busy": 3, "device": 1, "far": 1, "reset": 1})
+CONDITIONS = data.StructLayout({"busy": 3, "device": 1, "far": 1, "bad_row": 24, "reset": 1})
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,10 @@ class EngineBench(wiring.Component):
             m.d.sync += conditions.eq(self.i_conditions.payload)
         for name, memory in self.memories.items():
             if name != "table":
-                m.d.comb += memory.fails.eq(getattr(conditions, name[:-1]))
+                m.d.comb += [
+                    memory.fails.eq(getattr(conditions, name[:-1])),
+                    memory.bad_row.eq(conditions.bad_row),
+                ]
         for side in ("device", "far"):
             read, write = (getattr(engine, f"m_axi_{side}_{way}_0") for way in ("read", "write"))
             m.d.comb += [

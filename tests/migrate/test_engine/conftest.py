@@ -15,6 +15,7 @@ from nearkv_hdl.spec.migration import BlockEntry, MoveCode
 from nearkv_sim.cosim import CompiledComponent
 from nearkv_sim.cosim.words import pack_words, unpack_words
 from nearkv_sim.golden.migrate_engine import MigrationModel, MoveCompletion
+from nearkv_sim.golden.migrate_rows import to_records
 
 BENCH = runpy.run_path(str(Path(__file__).with_name("bench.py")))
 Setup, CONDITIONS, SLOT_BLOCKS = BENCH["Setup"], BENCH["CONDITIONS"], BENCH["SLOT_BLOCKS"]
@@ -33,7 +34,7 @@ class World:
 
     patience_cycles = BENCH["PATIENCE_CYCLES"]
 
-    def __init__(self, setup, seed=1, busy=0, fails=None):
+    def __init__(self, setup, seed=1, busy=0, fails=None, bad_row=0):
         rng = np.random.default_rng(seed)
         self.setup = setup
         self.layout, self.shapes, self.blocks = setup.layout, setup.shapes, setup.blocks
@@ -41,7 +42,12 @@ class World:
         self.device_base, self.far_base = setup.device_base, setup.far_base
         self.rtl = compiled(setup)
         self.rtl.reset()
-        self.conditions = {"busy": busy, "device": fails == "device", "far": fails == "far"}
+        self.conditions = {
+            "busy": busy,
+            "device": fails == "device",
+            "far": fails == "far",
+            "bad_row": bad_row,
+        }
         self.forget()
         self.table = np.zeros((2, SLOT_BLOCKS, 16), np.uint8)
         for slot, base in ((DEVICE, self.device_base), (FAR, self.far_base)):
@@ -65,6 +71,14 @@ class World:
 
     def set_entry(self, slot, block, address, generation):
         self.table[slot, block] = np.frombuffer(BlockEntry(address, generation).pack(), np.uint8)
+
+    def write_records(self, *blocks):
+        """Quantise what far blocks hold, in the place of it."""
+        for block in blocks:
+            start = (block ^ 6) * self.layout.block_bytes
+            rows = self.far[start : start + self.layout.block_bytes].view("<f2").astype(np.float16)
+            records = to_records(self.layout, rows.reshape(self.layout.block_tokens, 2, -1))
+            self.far[start : start + records.size] = records.reshape(-1)
 
     def images(self):
         return {

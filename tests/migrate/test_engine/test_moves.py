@@ -202,21 +202,6 @@ def test_the_wider_path_is_taken_first(make_world):
 
 
 @pytest.mark.parametrize(
-    ("fails", "make", "code"),
-    [
-        ("device", down, MoveCode.READ_ERROR),
-        ("far", down, MoveCode.WRITE_ERROR),
-        ("far", up, MoveCode.READ_ERROR),
-        ("device", up, MoveCode.WRITE_ERROR),
-    ],
-)
-def test_errors_of_the_bus_are_reported(make_world, fails, make, code):
-    """A row of the first block answers with SLVERR; the move says so, the next one is whole."""
-    world = make_world(fails=fails)
-    world.run([make(0, 6, 6), make(1, 1, 40)], faults={0: code})
-
-
-@pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: MoveShapes(LAYOUT, slot_bits=0), r"slot_bits is 0; allowed: 1 to 16"),
@@ -232,6 +217,8 @@ def test_errors_of_the_bus_are_reported(make_world, fails, make, code):
             lambda: MigrationEngine(SHAPES, 8, (8,), memory_latency_cycles=0),
             r"memory_latency_cycles is 0; allowed: from 1",
         ),
+        (lambda: MigrationEngine(SHAPES, 0, (8,)), r"bus_bytes is 0; allowed: a power of two from 4 to 128"),
+        (lambda: MigrationEngine(SHAPES, 8, (8, 0)), r"bus_bytes is 0; allowed"),
         (lambda: MigrationEngine(SHAPES, 8, (32,)), r"beat_bytes is 32 for tiny_pim"),
         (lambda: MigrationEngine(SHAPES, 8, (64,)), r"beat_bytes is 64 for tiny_pim"),  # longer than a row
     ],
