@@ -5,7 +5,7 @@ All multi-byte fields are little-endian. A *row* is one token's key or value of 
 Row-major: [token, K|V, head_dim] FP16.
 PIM: [K|V, tile, column, token of the tile] in columns of one unit's beat, so that consecutive columns of a
 row lie in one bank at consecutive columns and neighbouring tokens in different banks at one row and column.
-Quantised: [tile] records of a header with one FP16 scale per row, then int8 [K|V, token, head_dim].
+Quantised: [tile] records of a header with FP16 scales [K|V, token], then int8 [K|V, token, head_dim].
 """
 
 from __future__ import annotations
