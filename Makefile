@@ -41,9 +41,9 @@ rtl: $(VENV)/.base         ## Verilog of DESIGN, test vectors and a plain Verilo
 	rm -rf $(OUT)/rtl/$(DESIGN)
 	$(BIN)/nearkv rtl --design $(DESIGN) -o $(OUT)/rtl/$(DESIGN)
 
-sim: $(VENV)/.test         ## every bench: RTL, buses, PCIe; on Icarus, too, where it is installed; all faults
+sim: $(VENV)/.test         ## every bench: RTL, buses, PCIe; on Icarus, too, where it is installed; all faults, all cycles
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/sim tests/rtl tests/bus tests/migrate tests/pcie_rtl tests/pcie
-	NEARKV_ALL_FAULTS=1 $(BIN)/python -m pytest tests/pcie/test_fault_matrix.py
+	NEARKV_ALL_FAULTS=1 NEARKV_ALL_CYCLES=1 $(BIN)/python -m pytest tests/pcie/test_fault_matrix.py tests/pcie/test_cycles.py
 
 faults: $(VENV)/.test      ## the whole fault matrix, and its page: minutes
 	$(BIN)/python docs/faults.py
