@@ -145,9 +145,16 @@ class AxiMemory(wiring.Component):
 
 
 def delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """The value so many cycles ago."""
-    for rank in range(cycles):
-        register = Signal(len(value), name=f"{name}{rank}")
-        m.d.sync += register.eq(value)
-        value = register
-    return value
+    """The value so many cycles ago, from 3: a ring in memory, which compiles faster than registers."""
+    places = cycles - 1  # the memory answers a cycle later, with what it held before this cycle's write
+    m.submodules[name] = ring = SyncMemory(len(value), places)
+    place = Signal(range(places), name=f"{name}_place")
+    m.d.sync += place.eq(Mux(place == places - 1, 0, place + 1))
+    m.d.comb += [
+        ring.write_row.eq(place),
+        ring.write_data.eq(value),
+        ring.write_enable.eq(1),
+        ring.read_row.eq(place),
+        ring.read_enable.eq(1),
+    ]
+    return ring.read_data
