@@ -184,7 +184,7 @@ SELECTION = Register(
 )
 
 # Of the current or last job; 0 when a job starts.
-CYCLES = Register("CYCLES", COUNTER_OFFSET, 8, RO, 0, "clock cycles from the start to the last write's answer")
+CYCLES = Register("CYCLES", COUNTER_OFFSET, 8, RO, 0, "clock cycles from start to the last write's answer")
 TOKENS = Register("TOKENS", COUNTER_OFFSET + 0x08, 8, RO, 0, "tokens scored")
 STREAMED_BYTES = Register("STREAMED_BYTES", COUNTER_OFFSET + 0x10, 8, RO, 0, "bytes of key planes read")
 WRITTEN_BYTES = Register("WRITTEN_BYTES", COUNTER_OFFSET + 0x18, 8, RO, 0, "bytes of results written")
