@@ -38,6 +38,7 @@ lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 rtl: $(VENV)/.base         ## Verilog of DESIGN, test vectors and a plain Verilog testbench
+	@$(BIN)/nearkv designs '$(DESIGN)' > /dev/null  # a name that is none deletes nothing
 	rm -rf $(OUT)/rtl/$(DESIGN)
 	$(BIN)/nearkv rtl --design $(DESIGN) -o $(OUT)/rtl/$(DESIGN)
 
