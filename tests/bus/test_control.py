@@ -1,5 +1,8 @@
 """The control port on every simulator, and the register block on a table of its own."""
 
+import subprocess
+import sys
+
 import pytest
 from amaranth.sim import Simulator
 
@@ -25,6 +28,22 @@ def test_control_port(simulator):
         parameters={"design": design.name},
     )
     assert len(result.passed) == 9
+
+
+# Amaranth warns of components that were thrown away, once it has elaborated any.
+IMPORTS = """
+import gc
+import nearkv_hdl.top.kernel
+from nearkv_hdl.bus.job_control import JobControl
+from nearkv_hdl.verilog import to_rtlil
+to_rtlil(JobControl())
+gc.collect()
+"""
+
+
+def test_importing_the_kernel_leaves_no_component_unused():
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 STATE = Register("STATE", 0x00, 8, Access.READ_ONLY, 0, "")

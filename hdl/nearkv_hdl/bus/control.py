@@ -9,14 +9,13 @@ from amaranth.lib.wiring import In, Out
 from nearkv_hdl.bus.axi import axi_lite
 from nearkv_hdl.bus.axi_lite import ADDRESS_BITS, AxiLiteSubordinate
 from nearkv_hdl.bus.csr import RegisterBlock, register_shape
-from nearkv_hdl.bus.job_control import JobControl
+from nearkv_hdl.bus.job_control import AMOUNTS, JobControl
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 
 ARGUMENTS = data.StructLayout({argument.name.lower(): register_shape(argument) for argument in reg.ARGUMENTS})
 _CRCS = (reg.STREAMED_CRC32C, reg.WRITTEN_CRC32C)
 _JOB_PORTS = ("start", "abort", "finish", "fault_valid", "fault", "interrupt")
-_AMOUNTS = tuple(name for name in JobControl().signature.members if name.startswith("add_"))
 
 
 class ControlPort(wiring.Component):
@@ -48,7 +47,7 @@ class ControlPort(wiring.Component):
         self._job = JobControl()
         members = {"s_axi_control": In(axi_lite(ADDRESS_BITS)), "arguments": Out(ARGUMENTS)}
         members |= {crc.name.lower(): In(register_shape(crc)) for crc in _CRCS}
-        members |= {name: self._job.signature.members[name] for name in (*_JOB_PORTS, *_AMOUNTS)}
+        members |= {name: self._job.signature.members[name] for name in (*_JOB_PORTS, *AMOUNTS)}
         super().__init__(members)
 
     @property
@@ -76,7 +75,7 @@ class ControlPort(wiring.Component):
                 continue
             source, sink = (job, registers) if member.flow is In else (registers, job)
             m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))
-        for name in (*_JOB_PORTS, *_AMOUNTS):
+        for name in (*_JOB_PORTS, *AMOUNTS):
             is_ours = self.signature.members[name].flow is Out
             sink, source = (self, job) if is_ours else (job, self)
             m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))

@@ -41,6 +41,7 @@ _COUNTS = {
     register: register.name.lower()
     for register in (reg.TOKENS, reg.STREAMED_BYTES, reg.WRITTEN_BYTES, reg.INPUT_STALLS, reg.OUTPUT_STALLS)
 }
+AMOUNTS = tuple(f"add_{count}" for count in _COUNTS.values())  # ports of what a cycle adds to them
 
 
 class JobControl(wiring.Component):

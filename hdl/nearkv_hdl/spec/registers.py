@@ -153,7 +153,12 @@ SCORER = Register(
     (
         Field("query_group", 0, 8, "query heads scored at once"),
         Field("query_bits", 8, 8, "width of a folded query code"),
-        Field("head_dims", 16, 8, "bit i: HEAD_DIMS[i] is supported"),
+        Field(
+            "head_dims",
+            16,
+            8,
+            f"bit i: supports the i-th head_dim of {', '.join(map(str, HEAD_DIMS))}, counted from 0",
+        ),
     ),
 )
 STREAM = Register(
