@@ -51,7 +51,7 @@ class NativePcie(wiring.Component):
         self, design: DesignConfig, *, primitives: bool = False, timeout_ps: int = TIMEOUT_PS
     ) -> None:
         if design.bus_bytes != BEAT_BYTES:
-            raise ValueError(f"bus_bytes is {design.bus_bytes}; allowed: {BEAT_BYTES}, as the block has it")
+            raise ValueError(f"bus_bytes is {design.bus_bytes}; allowed: {BEAT_BYTES}, the PCIe block's")
         if design.key_masters != 1:
             raise ValueError(f"key_masters is {design.key_masters}; allowed: 1, since there is one link")
         self._core = KernelCore(design, primitives=primitives)

@@ -95,4 +95,8 @@ def _options(
     }
 
 
-COMMAND = Command("write Verilog, test vectors and a testbench that replays them", _configure, _run)
+COMMAND = Command(
+    "write Verilog, test vectors and a testbench that replays them; of cards the kernel and its package, too",
+    _configure,
+    _run,
+)
