@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 from cocotb.task import resume
@@ -35,6 +36,7 @@ class BridgedSimulation:
         self.state: State = commands.state
         self.pid: int | None = os.getpid()
         self._perform = resume(commands.perform)
+        self._simulators_thread = threading.get_ident()
 
     @classmethod
     async def start(cls, dut: Any, design: DesignConfig, config: PcieLinkConfig) -> BridgedSimulation:
@@ -55,6 +57,11 @@ class BridgedSimulation:
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Perform a request; raises what it raises, RuntimeError outside a thread of `bridge`."""
+        if threading.get_ident() == self._simulators_thread:
+            raise RuntimeError(
+                f"request {name!r} is made in the simulator's own thread, which it would block; allowed: in a"
+                " function that the test awaits through cocotb.task.bridge"
+            )
         answer: Answer = self._perform(name, arguments)
         self.state = answer.state
         return answer.get()
