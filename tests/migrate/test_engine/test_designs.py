@@ -26,6 +26,7 @@ DESIGNS = [  # name, widths of both buses
 ]
 # Of the narrower bus, that a single move of 64 KiB fills from its first beat read to its last one written.
 PERCENT = {"ddr_pim": 93.9, "hbm_pim": 93.7, "ssd_pim": 98.2}
+CYCLES = {"ddr_pim": 4500, "hbm_pim": 2324, "ssd_pim": 4308}  # of it, from descriptor to completion
 
 
 def world_of(make_world, name, device_bytes, far_bytes):
@@ -87,6 +88,8 @@ def test_a_single_move_of_64_kib(make_world, shape, flags):
     reads, writes = (result.flags[name] for name in names)
     cycles = writes.last_high_cycle - reads.first_high_cycle + 1
     assert round(100 * (64 << 10) // min(shape[1:]) / cycles, 1) == PERCENT[shape[0]]
+    begin, end = (result.ports[name].first_cycle for name in ("i_descriptor", "o_completion"))
+    assert end - begin == CYCLES[shape[0]]
 
 
 @pytest.mark.parametrize(
