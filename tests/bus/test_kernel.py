@@ -1,11 +1,15 @@
 """The whole kernel between a host and a memory, equal to the card model to the bit; its ports and limits."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from nearkv_hdl.bus.axi_reader import AxiReader
 from nearkv_hdl.spec.designs import get_design
 from nearkv_hdl.top.kernel import MODULE_NAME, Kernel
+from nearkv_hdl.top.result_writer import ResultWriter
 from nearkv_hdl.verilog import flat_ports, to_rtlil
 from nearkv_sim.benches.kernel_designs import DESIGNS
 from nearkv_sim.cosim.runner import run_bench
@@ -56,6 +60,14 @@ def test_two_key_masters_keep_the_lanes_busy():
     assert found["all in bank 1"] == pytest.approx(0.75, abs=0.005)
 
 
+ADDRESS = {"id", "addr", "len", "size", "burst", "cache", "prot", "valid", "ready"}
+CHANNELS = {
+    "AR": ADDRESS,
+    "R": {"id", "data", "resp", "last", "valid", "ready"},
+    "AW": ADDRESS,
+    "W": {"data", "strb", "last", "valid", "ready"},
+    "B": {"id", "resp", "valid", "ready"},
+}
 FOUR_MASTERS = replace(DESIGNS["banks"], name="four", key_masters=4)
 
 
@@ -74,6 +86,28 @@ def test_ports_are_those_of_the_package(design):
     # Further masters only read.
     written = {name.rpartition("_")[0] for name in names if name.endswith("_wdata")}
     assert written == {package.CONTROL, package.MEMORY}
+
+
+def test_memory_ports_are_as_the_page_has_them():
+    page = (Path(__file__).parents[2] / "docs" / "kernel.md").read_text(encoding="utf-8")
+    section = page.partition("## Its memory ports\n")[2].partition("\n## ")[0]
+    kernel = Kernel(DESIGNS["banks"])
+    reader, writer = AxiReader(64), ResultWriter(get_design("alveo_u50"))
+    assert all(to_rtlil(component) for component in (kernel, reader, writer))
+    rows = dict(re.findall(r"^\| `(m_axi_gmem1?)`.* \| ([A-Z, ]+) \|$", section, re.MULTILINE))
+    assert rows.keys() == set(package.memory_ports(2))
+    for port, channels in rows.items():
+        bus = getattr(kernel, port)
+        names = set(bus.signature.members)
+        signals = {channel + signal for channel in channels.split(", ") for signal in CHANNELS[channel]}
+        assert names == {signal.lower() for signal in signals}
+        assert {len(getattr(bus, name)) for name in names & {"arid", "rid", "awid", "bid"}} == {1}
+    addresses = section.partition("**Signals.** ")[2].partition(" of AR and AW")[0]
+    assert set(re.findall(r"`(\w+)`", addresses)) == CHANNELS["AR"]
+    assert f"of 1 to {reader.burst_beats} beats" in section
+    assert f"of writes 1 to {writer.chunk_beats} on a 64-byte bus" in section
+    assert f"reads of {reader.outstanding} bursts" in section
+    assert f"on each further port {reader.outstanding} reads" in section
 
 
 def test_what_it_cannot_be_built_for():
