@@ -1,4 +1,4 @@
-"""The control port on every simulator, and the register block on a table of its own."""
+"""The control port on every simulator, the register block on a table of its own, job control by itself."""
 
 import subprocess
 import sys
@@ -8,8 +8,10 @@ from amaranth.sim import Simulator
 
 from nearkv_hdl.bus.control import ControlPort
 from nearkv_hdl.bus.csr import RegisterBlock
+from nearkv_hdl.bus.job_control import JobControl
 from nearkv_hdl.spec.designs import DESIGNS
 from nearkv_hdl.spec.register_map import Access, Field, Register
+from nearkv_hdl.spec.registers import ErrorCode, JobState
 from nearkv_sim.cosim.runner import run_bench
 from nearkv_sim.cosim.simulators import available_simulators
 
@@ -167,3 +169,31 @@ def test_bad_tables_are_refused():
         RegisterBlock(TABLE, {})
     with pytest.raises(ValueError, match="STATE is listed twice"):
         RegisterBlock((STATE, STATE), {})
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "error"),
+    [
+        ("ap_continue", JobState.DONE, ErrorCode.NONE),
+        ("ap_start", JobState.FAILED, ErrorCode.START_WHILE_BUSY),
+    ],
+)
+def test_an_end_comes_after_the_command_of_its_cycle(command, state, error):
+    job = JobControl()
+
+    async def bench(ctx):
+        ctx.set(job.ctrl_command.ap_start, 1)
+        await ctx.tick()
+        ctx.set(job.ctrl_command.ap_start, 0)
+        await ctx.tick()
+        assert (ctx.get(job.ctrl.ap_start), ctx.get(job.ctrl.ap_done)) == (1, 0)
+        ctx.set(job.finish, 1)
+        ctx.set(job.ctrl_command[command], 1)
+        await ctx.tick()
+        assert (ctx.get(job.ctrl.ap_start), ctx.get(job.ctrl.ap_done)) == (0, 1)
+        assert (ctx.get(job.status.state), ctx.get(job.error_code)) == (state, error)
+
+    simulator = Simulator(job)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()

@@ -55,8 +55,8 @@ class JobControl(wiring.Component):
     Interrupt: if IER allows it, the end of a job sets ISR; `interrupt` is high while GIER allows it and ISR
     is set, so that the host clears it by the toggle of ISR.
     Timing: latency 1 from the command to `start`, and from `finish` to ap_done and `interrupt`. CYCLES counts
-    the cycles from `start` up to and with that of `finish`. An end in the cycle of a command comes before
-    ap_continue and after ap_start: done stays set, and the start was too early.
+    the cycles from `start` up to and with that of `finish`. An end in the cycle of a command comes after it:
+    ap_done stays set in spite of ap_continue, and ap_start was too early.
     Numerics: counters of 64 bits, modulo 2^64; amounts of up to 255 per cycle.
     Reset: all, by RESET too, which also pulses `abort`.
 
