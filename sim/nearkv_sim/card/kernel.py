@@ -13,12 +13,13 @@ from nearkv.device.transport import Bytes
 from nearkv_hdl.spec import registers as reg
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.card.job import JobFault, load_job, raise_first
-from nearkv_sim.card.kernel_cycles import PS_PER_S, reading_cycles, writing_cycles
+from nearkv_sim.card.kernel_cycles import reading_cycles, writing_cycles
 from nearkv_sim.card.memory import DeviceMemory
 from nearkv_sim.card.plane_crc import PlaneCrcs, differing_planes, joined
 from nearkv_sim.card.register_file import RegisterFile
 from nearkv_sim.card.selection import select
 from nearkv_sim.engines import Engine, EngineStalled, ScoreOverflow
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 
 _NEVER_PS = 1 << 63  # beyond every time a transport can reach
 

@@ -10,8 +10,8 @@ from nearkv_hdl.spec.block_header import HEADER_BYTES
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES, SCORE_BYTES, KeyFormat, query_code_bytes
 from nearkv_sim.golden.scorer_timing import FullRate, job_timing
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 
-PS_PER_S = 10**12
 READ_LATENCY_PS = 100_000  # address to first beat of a DDR4 controller, assumed
 
 # Latencies of nearkv_hdl.top and nearkv_hdl.bus; a test compares whole jobs with the RTL.

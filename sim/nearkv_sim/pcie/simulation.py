@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 from nearkv.device import errors
 from nearkv_hdl.spec.design import DesignConfig
 from nearkv_sim.golden.topk_timing import TopKTiming
+from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.pcie_config import PcieLinkConfig
 
-PS_PER_S = 10**12
 _QUIET_CYCLES = 4096  # more than the kernel ever computes without its memory, but for a selection
 
 State = tuple[int, tuple[int, ...]]  # simulated time, fields of `TransportCounters`
