@@ -5,13 +5,15 @@ with registers and control as they are and the parts of the data path replaced b
 whatever these may do.
 """
 
+from dataclasses import replace
+
 import pytest
 from amaranth.hdl import Assert, Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nearkv_hdl.spec.designs import DESIGNS
-from nearkv_hdl.spec.layout import DESCRIPTOR_BYTES
+from nearkv_hdl.spec.layout import BLOCK_ALIGN_BYTES, DESCRIPTOR_BYTES
 from nearkv_hdl.top.job_reads import JobReads
 from nearkv_hdl.top.kernel_core import KernelCore
 from nearkv_hdl.top.list_reads import ListReads
@@ -74,9 +76,23 @@ def windows_bench(key_size):
     return bench
 
 
-def test_readers_get_the_windows_of_the_arguments():
-    assert status_of(windows_bench("key_bytes")) is Status.PROVED
-    assert status_of(windows_bench("query_bytes")) is Status.REFUTED
+def masters_bench(key_size):
+    """What JobReads hands to the readers of its further ports."""
+    unit = JobReads(replace(TINY, key_masters=2, key_bank_bytes=BLOCK_ALIGN_BYTES))
+    bench = Bench(unit)
+    job, (master,) = unit.arguments, unit._masters.values()
+    bench.module.d.sync += [
+        Assert(master.window_base == job.key_address, "another window"),
+        Assert(master.window_bytes == getattr(job, key_size), "another size of window"),
+        Assert(~(unit.clear & master.i_command.valid), "a read of keys between jobs"),
+    ]
+    return bench
+
+
+@pytest.mark.parametrize("bench_of", [windows_bench, masters_bench])
+def test_readers_get_the_windows_of_the_arguments(bench_of):
+    assert status_of(bench_of("key_bytes")) is Status.PROVED
+    assert status_of(bench_of("query_bytes")) is Status.REFUTED
 
 
 class FreeOutputs(wiring.Component):

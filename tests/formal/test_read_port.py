@@ -6,10 +6,8 @@ two readers are small: 32 bytes of memory, bursts of two beats, two under way, q
 """
 
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
-from amaranth.hdl import Signal
 
 from nearkv_hdl.bus.axi import axi_read
 from nearkv_hdl.bus.axi_reader import AxiReader
@@ -17,8 +15,7 @@ from nearkv_hdl.stream.contract import OrderWatch
 from nearkv_hdl.top import read_port
 from nearkv_hdl.top.read_port import KEYS, LISTS, ReadPort
 from nearkv_sim.formal import Bench, Status, prove, prove_stream_contract
-from nearkv_sim.formal.axi import assert_block, assert_handshake, assert_window
-from nearkv_sim.formal.engine import gate_paths
+from nearkv_sim.formal.axi import altered, assert_block, assert_handshake, assert_window, handshakes_behind
 
 BUS_BYTES, ADDRESS_BITS, BURST_BEATS, DEPTH = 4, 5, 2, 4
 WHOLE_BUS_BYTES = 8
@@ -37,11 +34,6 @@ def small(monkeypatch):
     monkeypatch.setattr(read_port, "AxiReader", reader)
     monkeypatch.setattr(read_port, "axi_read", lambda _, bus_bytes: axi_read(ADDRESS_BITS, bus_bytes))
     return partial(ReadPort, BUS_BYTES)
-
-
-def altered(bus, **members):
-    """The port of a component that is broken: other values on some of its members."""
-    return SimpleNamespace(**{name: getattr(bus, name) for name in bus.signature.members} | members)
 
 
 def status_of(bench, **options):
@@ -106,23 +98,13 @@ def test_an_address_offered_stays_till_it_is_taken():
     assert status_of(handshake_bench(port, bus), cut=MEMORIES) is Status.REFUTED
 
 
-def paths_to_valid(port, valid):
-    """Inputs that `valid` of an address follows within a cycle."""
-    bench = Bench(port)
-    seen = Signal(name="arvalid_seen")
-    bench.module.d.comb += seen.eq(valid)
-    sources = [name for name in bench.free if name.endswith(("ready", "valid"))]
-    ports = [*bench.free.values(), *bench.observed.values(), seen]
-    return {source for _, source in gate_paths(bench.module, ports, [seen.name], sources)}
-
-
 def test_no_valid_waits_for_a_ready():
     proof = prove_stream_contract(partial(ReadPort, WHOLE_BUS_BYTES), cut=MEMORIES)
     assert proof.status is Status.PROVED, proof.message
     port = ReadPort(WHOLE_BUS_BYTES)
-    assert paths_to_valid(port, port.m_axi.arvalid) == set()
+    assert handshakes_behind(Bench(port), port.m_axi.arvalid) == set()
     port = ReadPort(WHOLE_BUS_BYTES)
-    assert paths_to_valid(port, port.m_axi.arvalid & port.m_axi.arready) == {"m_axi__arready"}
+    assert handshakes_behind(Bench(port), port.m_axi.arvalid & port.m_axi.arready) == {"m_axi__arready"}
 
 
 def delivery_bench(port, which, bus):

@@ -7,15 +7,31 @@ suffice for a proof: the arithmetic is the same at every width.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Assert, Assume, Cat, Module, Signal, Value
 
 from nearkv_hdl.stream.contract import StreamContract
 from nearkv_sim.formal.bench import Bench
+from nearkv_sim.formal.engine import gate_paths
 
 ADDRESS_MEMBERS = ("id", "addr", "len", "size", "burst", "cache", "prot")
 WRITE_DATA_MEMBERS = ("data", "strb", "last")
+
+
+def altered(bus: Any, **members: Any) -> SimpleNamespace:
+    """The port of a component that is broken: other values on some of its members."""
+    return SimpleNamespace(**{name: getattr(bus, name) for name in bus.signature.members} | members)
+
+
+def handshakes_behind(bench: Bench, *values: Any) -> set[str]:
+    """Free valids and readies of the bench that any of some bits follows within a cycle (`gate_paths`)."""
+    seen = {f"seen_{i}": Signal(name=f"seen_{i}") for i in range(len(values))}
+    bench.module.d.comb += [signal.eq(value) for signal, value in zip(seen.values(), values, strict=True)]
+    sources = [name for name in bench.free if name.endswith(("ready", "valid"))]
+    ports = [*bench.free.values(), *bench.observed.values(), *seen.values()]
+    return {source for _, source in gate_paths(bench.module, ports, list(seen), sources)}
 
 
 def hold(m: Module, value: Any) -> None:
