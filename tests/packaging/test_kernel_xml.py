@@ -1,5 +1,6 @@
 """kernel.xml against the register table and against what XRT and UG1393 ask of one."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -122,3 +123,9 @@ def test_other_parts_have_no_package(name):
         match=f"design is '{name}' on {part}; allowed for an XRT kernel: smartssd_ku15p, alveo_u50$",
     ):
         package_files(DESIGNS[name])
+
+
+def test_a_memory_port_without_an_argument_is_refused():
+    design = replace(DESIGNS["alveo_u50"], key_masters=4)
+    with pytest.raises(ValueError, match="key_masters is 4; allowed for an XRT kernel: up to 2, since"):
+        package_files(design)

@@ -27,7 +27,7 @@ _TEMPLATES = {
 def package_files(design: DesignConfig) -> dict[str, str]:
     """Every file by its path in the folder that holds the kernel's Verilog; equal designs give equal bytes.
 
-    Raises ValueError for a design that no XRT platform carries.
+    Raises ValueError for a design that no XRT platform carries, or with more memory ports than one can link.
     """
     values = {**kernel_values(design), "notice": NOTICE}
     return {

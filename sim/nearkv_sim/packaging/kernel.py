@@ -27,6 +27,7 @@ LINT_WAIVERS = ("WIDTH", "CASEINCOMPLETE", "CMPCONST", "UNSIGNED", "SYMRSVDWORD"
 # kernel.xml, attribute addressQualifier (AMD UG1393, "RTL Kernel XML File").
 _SCALAR, _GLOBAL_MEMORY = 0, 1
 _POINTER_SUFFIX = "_ADDRESS"
+_MOST_KEY_MASTERS = 2
 _C_TYPES = {4: "unsigned int", 8: "unsigned long"}
 # IP-XACT knows three kinds of access; what a written 1 does beyond that is in the register's description.
 _IP_XACT_ACCESS = {
@@ -105,8 +106,14 @@ def arguments(design: DesignConfig) -> tuple[Argument, ...]:
     """All arguments in the order of the register table.
 
     An argument has one port, and a linker connects ports that have arguments: with two key masters the key
-    window is the second one's, whatever both read of it.
+    window is the second one's, whatever both read of it. With more there would be ports without any:
+    ValueError.
     """
+    if design.key_masters > _MOST_KEY_MASTERS:
+        raise ValueError(
+            f"key_masters is {design.key_masters}; allowed for an XRT kernel: up to {_MOST_KEY_MASTERS},"
+            " since every memory port needs an argument"
+        )
     *_, last_memory = memory_ports(design.key_masters)
 
     def port(register: Register) -> str:
@@ -137,7 +144,7 @@ def card_of(design: DesignConfig) -> Card:
 
 
 def kernel_values(design: DesignConfig) -> dict[str, object]:
-    """Everything the templates name; ValueError as `card_of`."""
+    """Everything the templates name; ValueError as `card_of` and `arguments`."""
     return {
         "design": design,
         "card": card_of(design),
