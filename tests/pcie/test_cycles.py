@@ -21,7 +21,7 @@ from nearkv_hdl.spec.topk_config import TopKConfig
 from nearkv_sim.hardware.pcie import PRESETS
 from nearkv_sim.pcie.simulator import Simulator
 from nearkv_sim.pcie.transport import PcieTransport
-from nearkv_sim.transports import open_tlm
+from nearkv_sim.transports import open_pcie, open_tlm
 
 ALL = os.environ.get("NEARKV_ALL_CYCLES") == "1"
 INT8, INT4 = KeyFormat.INT8, KeyFormat.INT4
@@ -35,6 +35,10 @@ CARD = replace(
     name="card",
     query_group=2,
     topk=TopKConfig(capacity=MOST * 128, lanes=4, token_run=128),
+)
+# Keys that its reader holds last these lanes for longer than any other kernel computes without its memory.
+FEW_LANES = replace(
+    get_design("tiny"), name="few_lanes", bus_bytes=64, lanes=4, query_group=1, head_dims=(256,)
 )
 
 
@@ -129,3 +133,17 @@ def test_jobs_take_the_cycles_and_time_of_the_rtl(request, kernel, head_dim):
             if abs(model_cycles - cycles) > 0.02 * cycles or abs(model_ps - time_ps) > 0.05 * time_ps:
                 wrong.append((count, name, heads, k, cycles, model_cycles, time_ps, model_ps))
         assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key_format", KeyFormat)
+def test_a_kernel_that_computes_for_long_is_waited_for(key_format):
+    folded = random_folded(FEW_LANES, 256, 1, (key_format,) * 4)
+    with (
+        open_pcie(FEW_LANES, memory_bytes=MEMORY_BYTES) as rtl_card,
+        open_tlm(FEW_LANES, memory_bytes=MEMORY_BYTES) as model_card,
+    ):
+        expected, cycles, _ = LoadedCard(rtl_card, 256).run(folded, 0)
+        found, model_cycles, _ = LoadedCard(model_card, 256).run(folded, 0)
+    assert np.array_equal(found, expected)
+    assert abs(model_cycles - cycles) <= 0.02 * cycles
