@@ -27,11 +27,16 @@ def end_with(parent: int, orphan_dir: str | None = None) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_WATCH_SECONDS)
-        if orphan_dir is not None:
-            shutil.rmtree(orphan_dir, ignore_errors=True)
+        remove_orphan(parent, orphan_dir)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def remove_orphan(parent: int, orphan_dir: str | None) -> None:
+    """Remove the folder if the parent has gone."""
+    if orphan_dir is not None and os.getppid() != parent:
+        shutil.rmtree(orphan_dir, ignore_errors=True)
 
 
 def main() -> None:
@@ -41,7 +46,11 @@ def main() -> None:
     runner = get_runner(job["simulator"])
     arguments = job["arguments"]
     arguments["timescale"] = tuple(arguments["timescale"])
-    (runner.build if job["stage"] == "build" else runner.test)(**arguments)
+    try:
+        (runner.build if job["stage"] == "build" else runner.test)(**arguments)
+    finally:
+        # A simulation whose other end has gone may end before the watch looks, and writes its results first.
+        remove_orphan(job["parent"], job["orphan_dir"])
 
 
 if __name__ == "__main__":
