@@ -45,9 +45,7 @@ class TwoBanks(wiring.Component):
         wiring.connect(m, banks.o_status, wiring.flipped(self.o_status))
         for i, reader in enumerate(self.readers):
             m.submodules[f"reader{i}"] = reader
-            wiring.connect(m, getattr(banks, f"command{i}"), reader.i_command)
-            wiring.connect(m, reader.o_data, getattr(banks, f"data{i}"))
-            wiring.connect(m, reader.o_status, getattr(banks, f"status{i}"))
+            banks.attach(m, i, reader.i_command, reader.o_data, reader.o_status)
             wiring.connect(m, reader.m_axi, wiring.flipped(getattr(self, f"m_axi{i}")))
             m.d.comb += [
                 reader.window_base.eq(self.window_base),

@@ -87,9 +87,7 @@ class Banks(wiring.Component):
         for i, port in enumerate(self.ports):
             m.submodules[f"port{i}"] = port
             m.submodules[f"memory{i}"] = memory = PacedMemory()
-            wiring.connect(m, getattr(banks, f"command{i}"), port.i_command)
-            wiring.connect(m, port.o_data, getattr(banks, f"data{i}"))
-            wiring.connect(m, port.o_status, getattr(banks, f"status{i}"))
+            banks.attach(m, i, port.i_command, port.o_data, port.o_status)
             wiring.connect(m, port.m_axi, memory.bus)
             wiring.connect(m, wiring.flipped(getattr(self, f"pace{i}")), memory.pace)
             wiring.connect(m, memory.asked, wiring.flipped(getattr(self, f"asked{i}")))

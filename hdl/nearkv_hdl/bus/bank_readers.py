@@ -87,6 +87,12 @@ class BankReaders(wiring.Component):
         """Cycles between two beats."""
         return 1
 
+    def attach(self, m: Module, index: int, command, beats, status) -> None:
+        """Connect reader `index`: what AxiReader calls i_command, o_data and o_status."""
+        wiring.connect(m, getattr(self, f"command{index}"), command)
+        wiring.connect(m, beats, getattr(self, f"data{index}"))
+        wiring.connect(m, status, getattr(self, f"status{index}"))
+
     def elaborate(self, platform):
         m = Module()
         entry_layout = data.StructLayout({"reader": range(self.readers), "empty": 1})

@@ -176,14 +176,10 @@ class JobReads(wiring.Component):
             m.submodules.banks = banks = BankReaders(
                 design.key_masters, design.key_bank_bytes, design.bus_bytes
             )
-            wiring.connect(m, banks.command0, port.keys_command)
-            wiring.connect(m, port.keys_data, banks.data0)
-            wiring.connect(m, port.keys_status, banks.status0)
+            banks.attach(m, 0, *source)
             for i, reader in self._masters.items():
                 m.submodules[f"master{i}"] = reader
-                wiring.connect(m, getattr(banks, f"command{i}"), reader.i_command)
-                wiring.connect(m, reader.o_data, getattr(banks, f"data{i}"))
-                wiring.connect(m, reader.o_status, getattr(banks, f"status{i}"))
+                banks.attach(m, i, reader.i_command, reader.o_data, reader.o_status)
                 wiring.connect(m, reader.m_axi, wiring.flipped(getattr(self, f"m_axi{i}")))
                 m.d.comb += [
                     reader.window_base.eq(self.arguments.key_address),
