@@ -37,11 +37,8 @@ _ERRORS = {  # of what a fault says
     "tokens": reg.ERROR_TOKENS,
 }
 _DRIVES = (reg.CTRL, reg.STATUS, *_ERRORS.values())
-_COUNTS = {
-    register: register.name.lower()
-    for register in (reg.TOKENS, reg.STREAMED_BYTES, reg.WRITTEN_BYTES, reg.INPUT_STALLS, reg.OUTPUT_STALLS)
-}
-AMOUNTS = tuple(f"add_{count}" for count in _COUNTS.values())  # ports of what a cycle adds to them
+_COUNTS = (reg.TOKENS, reg.STREAMED_BYTES, reg.WRITTEN_BYTES, reg.INPUT_STALLS, reg.OUTPUT_STALLS)
+AMOUNTS = tuple(f"add_{register.name.lower()}" for register in _COUNTS)  # ports of what a cycle adds
 
 
 class JobControl(wiring.Component):
@@ -87,9 +84,9 @@ class JobControl(wiring.Component):
         }
         members |= {register.name.lower(): In(register_shape(register)) for register in _READS}
         members |= {register.name.lower(): Out(register_shape(register)) for register in _DRIVES}
-        for register, amount in _COUNTS.items():
+        for register, amount in zip(_COUNTS, AMOUNTS, strict=True):
             members[register.name.lower()] = Out(register_shape(register))
-            members[f"add_{amount}"] = In(AMOUNT_BITS)
+            members[amount] = In(AMOUNT_BITS)
         super().__init__(members)
 
     @property
@@ -157,8 +154,8 @@ class JobControl(wiring.Component):
         running = Signal()
         m.d.comb += running.eq(busy & ~failing)
         counters = [(self.cycles, running)]
-        for register, amount in _COUNTS.items():
-            counters.append((getattr(self, register.name.lower()), getattr(self, f"add_{amount}")))
+        for register, amount in zip(_COUNTS, AMOUNTS, strict=True):
+            counters.append((getattr(self, register.name.lower()), getattr(self, amount)))
         m.d.sync += [counter.eq(counter + amount) for counter, amount in counters]
 
         # Interrupt and events.
