@@ -33,7 +33,7 @@ _END = 4  # last beat to the end of the job: response, status (2), count
 # Sizes of queues: descriptors of a read and reads ahead (DescriptorFetch), beats of the two readers and a
 # burst (ReadPort), blocks whose keys are asked for (KeyReads), beats of a write (ResultWriter).
 _LIST_READ, _LIST_READS = 16, 4
-_LIST_QUEUE_BEATS, _KEY_QUEUE_BEATS, _BURST_BEATS = 128, 512, 16
+_LIST_QUEUE_BEATS, KEY_QUEUE_BEATS, _BURST_BEATS = 128, 512, 16
 _BLOCKS_AHEAD = 8
 _KEY_COMMANDS = 3  # that the key reader takes before its first address: WindowCheck, BurstSplitter
 _BANKS = 2  # of QueryBuffer
@@ -170,7 +170,7 @@ class MemoryFeed(FullRate):
 
     def _room(self, beat: int) -> int:
         """Cycle in which a key beat can be on the bus, since the queue has room for its burst."""
-        index = beat + _BURST_BEATS - _KEY_QUEUE_BEATS
+        index = beat + _BURST_BEATS - KEY_QUEUE_BEATS
         if index < 0 or index >= self._streamed:
             return 0
         block = bisect_right(self._taken, index, key=lambda taken: taken[0]) - 1

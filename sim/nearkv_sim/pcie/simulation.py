@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, Protocol
 
 from nearkv.device import errors
 from nearkv_hdl.spec.design import DesignConfig
+from nearkv_sim.card.kernel_cycles import KEY_QUEUE_BEATS
 from nearkv_sim.golden.topk_timing import TopKTiming
 from nearkv_sim.hardware.link_pipe import PS_PER_S
 from nearkv_sim.hardware.pcie_config import PcieLinkConfig
 
 # More than the kernel ever computes without its memory, but for keys that it holds and for a selection.
 _QUIET_CYCLES = 2048
-_READER_BEATS = 512  # of keys that AxiReader holds
 
 State = tuple[int, tuple[int, ...]]  # simulated time, fields of `TransportCounters`
 
@@ -64,7 +64,7 @@ class Simulation(Protocol):
 
 def kernel_options(design: DesignConfig) -> dict[str, int]:
     """What `Topology` has to know of the kernel, by argument."""
-    held_beats = _READER_BEATS + 2 * design.plane_rows + design.low_queue_rows
+    held_beats = KEY_QUEUE_BEATS + 2 * design.plane_rows + design.low_queue_rows
     cycles_per_beat = 2 * design.bus_bytes // design.lanes  # in INT4
     quiet_cycles = _QUIET_CYCLES + held_beats * cycles_per_beat
     if design.topk:

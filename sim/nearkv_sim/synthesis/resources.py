@@ -124,16 +124,12 @@ def mapping_problems(design: DesignConfig, used: Resources, dsps_beside: int | N
     """
     problems = []
     expected = design.dsp_blocks + (dsps_beside or 0)
-    if dsps_beside is None and used.dsps < expected:
-        problems.append(
-            f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: from {expected} with variant"
-            f" {design.mac_variant.value}"
-        )
-    if dsps_beside is not None and used.dsps != expected:
+    least_alone = "from " if dsps_beside is None else ""
+    if used.dsps < expected or (used.dsps > expected and not least_alone):
         beside = f", {dsps_beside} of them beside the scorer" if dsps_beside else ""
         problems.append(
-            f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: {expected} with variant"
-            f" {design.mac_variant.value}{beside}"
+            f"{used.dsps:g} DSP blocks for {design.macs} products; allowed: {least_alone}{expected} with"
+            f" variant {design.mac_variant.value}{beside}"
         )
     least = least_plane_brams(design)
     if used.brams < least:
